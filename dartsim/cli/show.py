@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,18 +20,29 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import alarm_text, hours
 
 BETWEEN_SECONDS = 1.0
-SILENT_SECONDS = 60.0
-"""Time after which a real-time run, which writes its status every few seconds, is reported as silent."""
 SLOTS_SHOWN = 6
-ENDED = ("finished", "interrupted", "failed", "crashed")
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(help="A run's folder: running, finished or crashed.", metavar="RUN")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", callback=file_target, help="Also write the run's page.")
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Folders of runs: running, finished or crashed. None: all below this folder.", metavar="RUN"
+        ),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page of the runs, and open it in the browser.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="With --live: address; any but loopback gets a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="With --live: port; 0: any free one.")] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", callback=file_target, help="Also write the page as one file."),
+    ] = None,
+    pictures: Annotated[bool, typer.Option("--pictures", help="With --html: with screenshots.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
     film: Annotated[
         Path | None,
         typer.Option(
@@ -45,31 +55,97 @@ def show(
     task: Annotated[int, typer.Option(min=0, metavar="N", help="With --film: the held-out task's number.")] = 0,
     json_file: Json = None,
 ) -> None:
-    """Show the state of a run, its figures, and why it was idle.
+    """Show the state of a run, its figures, and why it was idle; or a page of runs, in the browser.
 
     While a run is going: what every component is waiting for, since when, what ends the wait, and the alarms. After its
     end: its figures, what limited it, and a cause for every second in which desktops, engines or trainer were idle. It
-    only reads and does not disturb the run.
+    only reads and does not disturb the run. Without a RUN, it lists the runs below this folder.
 
     Examples:
+        dartsim show
+        dartsim show --live
         dartsim show runs/dart-seed0
+        dartsim show runs/dart-seed0 --live
         dartsim show runs/dart-seed0 --follow
-        dartsim show runs/dart-seed0 --html page.html
+        dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
         dartsim show runs/tiny-seed0 --film episode.gif --task 3
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
     from dartsim.observe.rundir import reading
 
+    folders = runs or []
+    if live:
+        from dartsim.cli.live import serve
+
+        for folder in folders:
+            _refuse_missing(folder)
+        serve(folders, root=Path.cwd(), host=host, port=port)
+        return
+    if html is not None:
+        _write_page(folders, html, pictures)
+    if len(folders) != 1:
+        if html is None or json_file is not None:
+            _list(folders, json_file)
+        return
+    (folder,) = folders
     with reading(folder):
         if film is not None:
             _film(folder, task, film, json_file)
             return
         if follow:
             _follow(folder)
-        _show(folder, html, json_file)
+        _show(folder, json_file)
 
 
-def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
+def _refuse_missing(folder: Path) -> None:
+    from dartsim.observe.rundir import CONFIG, refuse_evaluation
+
+    refuse_evaluation(folder)
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"{folder} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+
+
+def _list(folders: Sequence[Path], json_file: str | None) -> None:
+    """List runs: these, or all below the working directory."""
+    from dartsim.cli.live import site_of
+
+    rows = site_of(folders, Path.cwd()).get(["runs"])
+    if json_file is not None:
+        write_json(rows, json_file)
+    if json_file == "-":
+        return
+    if not rows:
+        out.print(Text("no runs below this folder; `dartsim run` makes one"))
+        return
+    table = plain_table("run", "state", numbers=("time", "success"))
+    for row in rows:
+        length, rate = row.get("seconds"), row.get("success")
+        cells = (
+            row["id"],
+            row["state"],
+            "" if length is None else hours(length),
+            "" if rate is None else f"{rate:.1%}",
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    out.print(table)
+
+
+def _write_page(folders: Sequence[Path], target: Path, pictures: bool) -> None:
+    """Write the page of runs as one file."""
+    from dartsim.cli.live import site_of
+    from dartsim.observe.page.file import page_file, site_documents
+    from dartsim.observe.rundir import reading, write_text
+
+    for folder in folders:
+        _refuse_missing(folder)
+    with reading(folders[0] if len(folders) == 1 else Path.cwd()):
+        documents = site_documents(site_of(folders, Path.cwd()), pictures=pictures)
+    write_text(target, page_file(documents))
+    errors.say(f"page: {target.resolve().as_uri()}")
+
+
+def _show(folder: Path, json_file: str | None) -> None:
+    from dartsim.observe.page.run_state import read_status
     from dartsim.observe.rundir import SUMMARY, is_locked, read_run
 
     run = read_run(folder) if (folder / SUMMARY).is_file() and not is_locked(folder) else None
@@ -82,19 +158,15 @@ def _show(folder: Path, html: Path | None, json_file: str | None) -> None:
         idle = None if run.idle is None else idle_shares(run.idle)
         shown = {"state": state, "status": None, "figures": dict(run.summary), "idle": idle}
         page = _ended_page(run.name, shown)
-    if html is not None and run is None:
-        raise ConfigError(f"--html {html}: {folder} has not ended, and a page shows a run that has")
     if json_file is not None:
         write_json(shown, json_file)
     if json_file != "-":
         out.print(page)
-    if html is not None and run is not None:
-        from dartsim.observe.report import render_report
-
-        errors.say(f"page: {render_report(run, html).resolve().as_uri()}")
 
 
 def _follow(folder: Path) -> None:
+    from dartsim.observe.page.run_state import ENDED, read_status
+
     with Live(console=out, auto_refresh=False, transient=True) as live:
         while (current := read_status(folder))["state"] not in ENDED:
             live.update(_status_page(current), refresh=True)
@@ -173,55 +245,6 @@ def _idle_tables(idle: Mapping[str, Any]) -> list[RenderableType]:
                 table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
         parts += ["", table]
     return parts
-
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """Return a run's ``status.json``, with the state ``crashed`` if its process is gone.
-
-    Raises:
-        ConfigError: If there is none, or it cannot be read.
-    """
-    from dartsim.core.files import below
-    from dartsim.observe.rundir import CONFIG, SUMMARY, is_locked, refuse_evaluation
-    from dartsim.run.watch import STATUS
-
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    refuse_evaluation(folder)
-    running = is_locked(folder)  # checked before reading, because a run updates the file when it ends
-    path = below(folder, STATUS)
-    try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"{path} is not a file")
-        status = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
-            begun = "is starting" if running else f"ended before it had a status; `dartsim run {folder}` begins it"
-            raise ConfigError(f"{folder} {begun}") from None
-        raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        status = None
-    if not isinstance(status, dict) or not isinstance(status.get("components"), list):
-        raise ConfigError(
-            f"{path} is damaged or from elsewhere: it holds no status of a run. A running run writes it again in "
-            f"seconds; otherwise remove it, and `dartsim run {folder}` goes on with the run"
-        )
-    if status["state"] not in ENDED and not running:
-        status["state"] = "crashed"
-        status["error"] = "its process is gone and has not written its end"
-    elif status["state"] == "running" and status.get("clock") == "real":
-        status["silent_since"] = _silent_since(path)
-    return status
-
-
-def _silent_since(path: Path) -> str | None:
-    """Return when an overdue status was last written, in local time; None if it is not overdue."""
-    written = path.stat().st_mtime
-    if time.time() - written < SILENT_SECONDS:
-        return None
-    return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")
 
 
 def _status_page(status: Mapping[str, Any]) -> RenderableType:

@@ -71,7 +71,7 @@ class AttemptLedger:
     def lose(self, attempts: Sequence[int]) -> None:
         if attempts:
             self._store.give_up(attempts, Drop.LOST)
-            self._recorder.counts[f"dropped/{Drop.LOST}"] += len(attempts)
+            self._recorder.lost(attempts, Drop.LOST)
             self.dropped += len(attempts)
 
     def grade(self, group: Group, reason: Drop | None) -> None:

@@ -14,7 +14,7 @@ from math import inf, isfinite
 from operator import attrgetter
 
 from dartsim.core.rewards import all_equal
-from dartsim.core.types import Batch, Drop, Score, Trajectory
+from dartsim.core.types import Batch, Drop, Group, Score, Trajectory
 from dartsim.core.words import clean
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.packed_rows import PackedRows
@@ -64,6 +64,12 @@ class Instrument:
 
     def attempt_ended(self, trajectory: Trajectory) -> None:
         """An attempt ended."""
+
+    def attempts_dropped(self, attempts: Sequence[int], reason: str) -> None:
+        """Attempts, by id, will not be trained on."""
+
+    def groups_trained(self, update: int, groups: Sequence[Group]) -> None:
+        """An update of these groups finished; they contain the stored successes that were added to them."""
 
     def update_finished(self, record: UpdateRecord) -> None:
         """An update finished."""
@@ -159,6 +165,8 @@ class Recorder:
         self.staleness_max = 0
         """Largest staleness of the oldest weights of a trained trajectory."""
         self.updates: deque[UpdateRecord] = deque(maxlen=4096)
+        self.slots: dict[int, int] = {}
+        """The slot of each running attempt that got one, by attempt id."""
         self.instruments: list[Instrument] = []
         self.status_source = StatusSource()
         self.alarms: list[Alarm] = []
@@ -220,6 +228,7 @@ class Recorder:
             self.phase.tracks[0].enter(PhaseState.QUIET)
         for instrument in self.instruments:
             instrument.attempt_ended(trajectory)
+        self.slots.pop(trajectory.attempt.id, None)
         self.tick()
 
     def group_judged(self, trajectories: tuple[Trajectory, ...], reason: Drop | None) -> None:
@@ -233,8 +242,14 @@ class Recorder:
     def dropped(self, trajectories: tuple[Trajectory, ...], reason: Drop) -> None:
         self.domain_hash.dropped(trajectories, reason, self.clock())
         num_turns = sum(len(trajectory.turns) for trajectory in trajectories)
-        self.counts[f"dropped/{reason}"] += len(trajectories)
         self.counts[f"dropped_turns/{reason}"] += num_turns
+        self.lost([trajectory.attempt.id for trajectory in trajectories], reason)
+
+    def lost(self, attempts: Sequence[int], reason: Drop) -> None:
+        """Count dropped attempts, whose trajectories may no longer exist."""
+        self.counts[f"dropped/{reason}"] += len(attempts)
+        for instrument in self.instruments:
+            instrument.attempts_dropped(attempts, reason)
 
     def batch_leased(self, batch: Batch) -> None:
         self.counts["admitted_turns"] += batch.num_turns
@@ -288,6 +303,7 @@ class Recorder:
         )
         self.updates.append(record)
         for instrument in self.instruments:
+            instrument.groups_trained(batch.update, (rescued or batch).groups)
             instrument.update_finished(record)
         self.tick()
 

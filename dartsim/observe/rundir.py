@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOCK = "run.lock"
 CONFIG = "config.toml"
 SUMMARY = "summary.json"
+STATUS = "status.json"
 SERIES = "series.json"
 TIMELINE = "timeline.json"
 IDLE = "idle.json"

@@ -1,4 +1,4 @@
-"""The recorded window: the newest time for which the state of every component is known, and its file.
+"""The recorded window: the newest time for which the state of every component is known.
 
 Each population keeps only its newest segments, so it is fully known from some time on. The window starts at the latest
 of these times.
@@ -10,14 +10,11 @@ import math
 from collections.abc import Sequence
 from heapq import nlargest
 from itertools import pairwise
-from pathlib import Path
-from struct import Struct
 from typing import Any, NamedTuple
 
-from typing_extensions import override
-
-from dartsim.observe.recorder import Instrument, Recorder
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.records import Population, Segment
+from dartsim.observe.states import POPULATIONS
 
 
 class Stay(NamedTuple):
@@ -38,15 +35,21 @@ class Window(NamedTuple):
     end: float
     stays: dict[str, list[list[Stay]]]
 
-    def clipped(self, start: float) -> Window:
-        """Return the window from ``start`` on."""
+    def clipped(self, start: float, end: float = math.inf) -> Window:
+        """Return the window from ``start`` on, until ``end`` at most."""
+        end = min(end, self.end)
         stays = {
             name: [
-                [stay._replace(start=max(stay.start, start)) for stay in own if stay.end > start] for own in all_stays
+                [
+                    stay._replace(start=max(stay.start, start), end=min(stay.end, end))
+                    for stay in own
+                    if stay.end > start and stay.start < end
+                ]
+                for own in all_stays
             ]
             for name, all_stays in self.stays.items()
         }
-        return Window(start, self.end, stays)
+        return Window(start, end, stays)
 
 
 def known_from(population: Population) -> float:
@@ -72,6 +75,25 @@ def recorded_window(recorder: Recorder) -> Window | None:
         end - recorder.started,
         {population.name: _stays(population, start, end, recorder.started) for population in populations},
     )
+
+
+def window_of(segments: Sequence[Sequence[Segment]]) -> Window | None:
+    """Return the time in which the stays of every component are known, from the segments of each population.
+
+    A component belongs to it if it has any segment. None if there is no such time.
+    """
+    by_population = []
+    for own in segments:
+        stays: list[list[Stay]] = [[] for _ in range(max((index for index, *_ in own), default=-1) + 1)]
+        for index, state, start, end in own:
+            stays[index].append(Stay(state, start, end))
+        by_population.append([ordered for ordered in stays if ordered])
+    known = [ordered for stays in by_population for ordered in stays]
+    if not all(by_population) or not known:
+        return None
+    start, end = max(ordered[0].start for ordered in known), min(ordered[-1].end for ordered in known)
+    window = Window(0.0, end, dict(zip(POPULATIONS, by_population, strict=True)))
+    return window.clipped(start, end) if start < end else None
 
 
 def _stays(population: Population, start: float, end: float, run_start: float) -> list[list[Stay]]:
@@ -140,85 +162,3 @@ def _compact(stays: Sequence[Stay], window_start: float) -> dict[str, list[int]]
         "states": [stay.state for stay in stays],
         "durations_ms": [after - before for before, after in pairwise(borders)],
     }
-
-
-ROW = Struct("<BIBdd")
-
-
-class SegmentLog(Instrument):
-    """Writes the segments of a run to a file, so that a resumed run keeps them.
-
-        <population u8> <component u32> <state u8> <start f64> <end f64>      little-endian, seconds of the run's time
-
-    New rows are appended before each transaction of the store (``Instrument.state_saved``): a resumed run repeats
-    the time of rows after the last transaction. Only the newest rows are kept, as in memory.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._rows = self._max_rows = 0
-
-    @override
-    def run_started(self, recorder: Recorder) -> None:
-        self._started = recorder.started
-        self._populations = [population.segments for population in recorder.populations()]
-        self._written = [0] * len(self._populations)
-        """Number of segments of each population when rows were last written."""
-        self._max_rows = 2 * sum(segments.maxlen for segments in self._populations if segments is not None)
-        self._rewrite()
-
-    @override
-    def state_saved(self) -> None:
-        data, rows = self._take()
-        if self._rows + rows > self._max_rows:
-            self._rewrite()
-        elif rows:
-            with self._path.open("ab") as file:
-                file.write(data)
-            self._rows += rows
-
-    def _rewrite(self) -> None:
-        self._written = [0] * len(self._populations)
-        data, self._rows = self._take()
-        part = self._path.with_name(self._path.name + ".part")
-        part.write_bytes(data)
-        part.replace(self._path)
-
-    def _take(self) -> tuple[bytes, int]:
-        """Return the rows not written yet, and their number."""
-        rows: list[bytes] = []
-        for number, segments in enumerate(self._populations):
-            if segments is None:
-                continue
-            for index, state, start, end in segments.since(self._written[number]):
-                rows.append(ROW.pack(number, index, state, start - self._started, end - self._started))
-            self._written[number] = segments.total
-        return b"".join(rows), len(rows)
-
-
-def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
-    """Return the segments of each population up to a time of the run, seconds, without a truncated row.
-
-    The list is empty if there is no file.
-    """
-    data = path.read_bytes() if path.is_file() else b""
-    by_population: list[list[Segment]] = [[], [], []]
-    for number, index, state, start, end in ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]):
-        if start < until and number < len(by_population):
-            by_population[number].append((index, state, start, min(end, until)))
-    return by_population if data else []
-
-
-def with_open_stays(
-    segments: Sequence[Sequence[Segment]], states: Sequence[Sequence[int]], until: float
-) -> list[list[Segment]]:
-    """Return segments with the last, open stay of each component."""
-    complete = []
-    for ended, now in zip(segments, states, strict=True):
-        ends = dict.fromkeys(range(len(now)), 0.0)
-        ends.update((index, end) for index, _, _, end in ended)
-        open_stays = [
-            (index, now[index], end, until) for index, end in ends.items() if index < len(now) and end < until
-        ]
-        complete.append([*ended, *open_stays])
-    return complete

@@ -58,6 +58,7 @@ class EnvCluster:
                 f"slot {slot} serves attempt {self.leases[slot].id} and was asked to serve attempt {attempt.id} as well"
             )
         self.leases[slot] = attempt
+        self._recorder.slots[attempt.id] = slot
         try:
             env = await self._start(slot, self._recorder.desktops.tracks[slot])
         except BaseException as error:

@@ -13,25 +13,27 @@ from typing import TYPE_CHECKING, Any
 from dartsim.config import Config, to_toml
 from dartsim.core.errors import ConfigError
 from dartsim.core.ports import Store
-from dartsim.core.types import Weights
+from dartsim.core.types import Group, Weights
+from dartsim.curation.rules.selection import TurnSelection
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import JsonlWriter, SnapshotLog
 from dartsim.observe.recorder import report_preparing
+from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, AttemptLog, RecordingLog, SegmentLog, StateLog
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
 from dartsim.observe.sinks import SINKS, SinkRun, check_sinks
-from dartsim.observe.timeline import SegmentLog
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import desktop_backend
 from dartsim.run.prepare import prepare_run
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
-from dartsim.run.resume_point import FIRST, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint
+from dartsim.run.resume_point import FIRST, METRICS, SETTINGS, SNAPSHOTS, ResumePoint
 from dartsim.run.simulation import run_simulation
-from dartsim.run.watch import Watch
+from dartsim.run.watch import Watch, write_spacing
 from dartsim.store.memory import MemoryStore
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, SqlStore
+from dartsim.trainer.advantages import AdvantageRule
 
 if TYPE_CHECKING:
     from dartsim.run.trained_model import TrainedModel
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 SUCCESSES = "successes"
 """Folder of a run's newest successes, if its model learned."""
 
-OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, SEGMENTS, SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
+OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, *(ATTEMPTS, STATES, SEGMENTS), SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
 """Files and folders that must not exist where a run begins."""
 
 MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
@@ -106,8 +108,7 @@ class Execution:
                 *(stack.enter_context(SINKS[name](sink_run)) for name in dict.fromkeys(config.run.sinks)),
                 SnapshotLog(path / SNAPSHOTS),
             ]
-            if config.run.max_segments and store.resumable:
-                listening.append(SegmentLog(path / SEGMENTS))
+            listening += [stack.enter_context(log) for log in recording_logs(config, path, resume_point)]
             listening += [watch, *([] if samples is None else [samples]), *self.instruments]
             options: dict[str, Any] = {"store": store, "learning": self.trained, "resume_point": resume_point}
             if config.backend.virtual:
@@ -148,6 +149,27 @@ class Execution:
         }
 
 
+def recording_logs(config: Config, path: Path, resume_point: ResumePoint | None) -> list[RecordingLog]:
+    """Return what writes the files from which a run's page is drawn."""
+    if not config.run.max_segments:
+        return []
+    until = None if resume_point is None else resume_point.seconds
+    keep = None if resume_point is None else (resume_point.seconds, resume_point.recovered.update)
+    advantages: AdvantageRule = config.trainer.objective.advantage.build()
+    selection: TurnSelection = config.curation.selection.build()
+    spacing_seconds = write_spacing(config)
+
+    def turn_facts(group: Group) -> tuple[list[list[float]], Sequence[Sequence[bool]]]:
+        values = [values_T.tolist() for values_T in advantages.advantages(group)]
+        return values, selection.select(group).kept
+
+    return [
+        AttemptLog(path / ATTEMPTS, turn_facts=turn_facts, spacing_seconds=spacing_seconds, keep=keep),
+        StateLog(path / STATES, hours=config.run.hours, until=until),
+        SegmentLog(path / SEGMENTS, spacing_seconds=spacing_seconds),
+    ]
+
+
 def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigures | None = None) -> dict[str, Any]:
     """Return all figures of a finished run, as in its ``summary.json``."""
     more = more_figures(prepared, result.figures, result.recorder.snapshots) if more_figures else {}
@@ -171,7 +193,13 @@ def open_store(config: Config, path: Path) -> Store:
         return MemoryStore()
     learns = config.policy.kind == "vlm"
     # An attempt on a booted desktop takes minutes, so it is written immediately.
-    return SqlStore.open(path, durable=config.backend.boots, screenshots=learns, checkpoints=learns)
+    return SqlStore.open(
+        path,
+        durable=config.backend.boots,
+        screenshots=learns,
+        checkpoints=learns,
+        keep_turns=config.run.keep_attempts,
+    )
 
 
 def configured_learning(

@@ -18,6 +18,7 @@ from dartsim.core.files import below, refuse_links
 from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
+from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES
 from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import (
     CONFIG,
@@ -41,7 +42,7 @@ from dartsim.run.execute import (
 )
 from dartsim.run.prepare import prepare_run
 from dartsim.run.results import RunResult
-from dartsim.run.resume_point import LIVES, METRICS, SEGMENTS, SETTINGS, SNAPSHOTS, ResumePoint, read_resume_point
+from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, SNAPSHOTS, ResumePoint, read_resume_point
 from dartsim.store.checkpoints import checkpoint_folders
 from dartsim.store.database import stored_documents
 from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER
@@ -177,7 +178,7 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
 
 
 CHANGEABLE = (
-    *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm"),
+    *("run.hours", "run.updates", "run.target_success", "run.name", "run.fail_on_alarm", "run.keep_attempts"),
     *("trainer.evaluation.every_updates", "trainer.checkpoint_every_updates"),
     *("plugin_modules", "desktop.hosts", "vllm.addresses", "ray.address"),
 )
@@ -236,7 +237,7 @@ def _documents(path: Path) -> Mapping[str, Any]:
     if SCHEDULER in documents:
         _refuse_older(path, documents[SCHEDULER]["update"], remedy)
         return documents
-    names = WRITTEN if documents else (*WRITTEN, SNAPSHOTS, SEGMENTS, SCREENS_FOLDER)
+    names = WRITTEN if documents else (*WRITTEN, SNAPSHOTS, SEGMENTS, STATES, ATTEMPTS, SCREENS_FOLDER)
     if written := [name for name in names if _has_content(path / name)]:
         raise ConfigError(
             f"{path} holds what a run has written ({', '.join(written[:3])}), and {name} holds nothing of it: {remedy}"

@@ -17,8 +17,8 @@ from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
 from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.recorder_state import restore_state, undo_update
+from dartsim.observe.recording import SEGMENTS, read_segments, with_open_stays
 from dartsim.observe.records import Segment, Snapshot, UpdateRecord
-from dartsim.observe.timeline import read_segments, with_open_stays
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 LIVES, FIRST, SETTINGS = "lives", "first_success_rate", "config"
 """Names of documents: how each life of the run resumed, the success rate of its first weights, its configuration."""
-METRICS, SNAPSHOTS, SEGMENTS = "metrics.jsonl", "snapshots.jsonl", "segments.bin"
+METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,18 +19,23 @@ from typing_extensions import override
 from dartsim.core.secrets import redact
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
-from dartsim.observe.rundir import write_text
+from dartsim.observe.rundir import STATUS, write_text
 
 if TYPE_CHECKING:
     from dartsim.config import Config
 
 logger = logging.getLogger(__name__)
 
-STATUS = "status.json"
 VIRTUAL_SPACING, REAL_SPACING = 60.0, 2.0
 """Shortest time between two checks, seconds of the run's time."""
 WRITES = 200
 """Most status files that a run in virtual time writes because of snapshots."""
+
+
+def write_spacing(config: Config) -> float:
+    """Return the time between two writes of a run's files for its viewers, seconds of the run's time."""
+    seconds, virtual = config.run.hours * 3600.0, config.backend.virtual
+    return max(min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0), seconds / WRITES if virtual else 0.0)
 
 
 class Watch(Instrument):
@@ -39,11 +44,9 @@ class Watch(Instrument):
     def __init__(self, config: Config, folder: Path) -> None:
         self._config = config
         self._folder = folder
-        seconds = config.run.hours * 3600.0
-        virtual = config.backend.virtual
-        self.period_seconds = VIRTUAL_SPACING if virtual else REAL_SPACING
-        self._check_spacing = min(VIRTUAL_SPACING if virtual else REAL_SPACING, seconds / 100.0)
-        self._write_spacing = max(self._check_spacing, seconds / WRITES if virtual else 0.0)
+        self.period_seconds = VIRTUAL_SPACING if config.backend.virtual else REAL_SPACING
+        self._check_spacing = min(self.period_seconds, config.run.hours * 36.0)
+        self._write_spacing = write_spacing(config)
         self._recorder: Recorder | None = None
         self._alarms: Alarms | None = None
         self._checked = self._written = float("-inf")

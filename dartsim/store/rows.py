@@ -155,6 +155,40 @@ def files_of(data: bytes) -> Iterator[str]:
         yield from filter(None, turn[7:9])
 
 
+class UnpackedTurn(NamedTuple):
+    """A stored turn with plain numbers, and without its files."""
+
+    action: str
+    version: int
+    worker: int
+    prompt_tokens: int
+    response_tokens: int
+    tokens: list[int] | None
+    logprobs: list[float] | None
+    entropies: list[float] | None
+    screenshot: str | None
+
+
+def unpacked_turns(data: bytes | None) -> Iterator[UnpackedTurn]:
+    """Yield stored turns for display; numbers that are not finite are None.
+
+    Raises:
+        TornRecord: If the turns are missing or damaged.
+    """
+    turns, arrays = unpack_turns(data)
+    at = 0
+    for action, version, _, worker, prompt_tokens, response_tokens, lengths, screenshot, _, _ in turns:
+        values: list[Any] = []
+        for length, dtype in zip(lengths, _ARRAYS, strict=True):
+            array = None if length is None else np.frombuffer(arrays, dtype, length, at)
+            at += 4 * (length or 0)
+            shown = None if array is None else np.round(array.astype(np.float64), 4) if dtype == "<f4" else array
+            values.append(None if shown is None else [x if np.isfinite(x) else None for x in shown.tolist()])
+        tokens, logprobs, entropies = values
+        numbers = (action, version, worker, prompt_tokens, response_tokens)
+        yield UnpackedTurn(*numbers, tokens, logprobs, entropies, screenshot)
+
+
 def _turns(data: bytes | None, instruction: str, blobs: BlobStore | None) -> Iterable[Turn]:
     turns, arrays = unpack_turns(data)
     at = 0

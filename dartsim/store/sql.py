@@ -7,7 +7,8 @@ A transaction contains whole steps of the scheduler and its state after them. It
 lease, a release or a finished update, or after ``max_changes``. A crash loses what came later, as if those attempts had
 still been running, but never anything that an update used.
 
-Turns and screenshots are kept while their trajectory may be trained on or is in the success pool; rows stay.
+Turns and screenshots are kept while their trajectory may be trained on or is in the success pool, and those of the
+newest other ones for viewers; rows stay.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import json
 import logging
 import shutil
 import sqlite3
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -64,6 +65,7 @@ class SqlStore(Store):
         checkpoints: Folder of the learner's checkpoints. With it, an update counts after a crash only if a checkpoint
             contains it; None: the learner has no weights to lose, so every finished update counts.
         max_changes: Changes after which a transaction ends.
+        keep_turns: Number of trajectories, the newest, whose turns are kept although nothing needs them any more.
 
     Raises:
         LayoutUnknown: If the database has other tables.
@@ -79,17 +81,27 @@ class SqlStore(Store):
         blobs: BlobStore | None = None,
         checkpoints: Path | None = None,
         max_changes: int = MAX_CHANGES,
+        keep_turns: int = 0,
     ) -> None:
         make_tables(database)
         self.database = database
         self.blobs = blobs
         self._checkpoints = checkpoints
         self._max_changes = max_changes
+        self._keep_turns = keep_turns
         self._suspended = False
         self._read_states()
 
     @classmethod
-    def open(cls, folder: Path, *, durable: bool = False, screenshots: bool = True, checkpoints: bool = False) -> Self:
+    def open(
+        cls,
+        folder: Path,
+        *,
+        durable: bool = False,
+        screenshots: bool = True,
+        checkpoints: bool = False,
+        keep_turns: int = 0,
+    ) -> Self:
         """Open the store of a run directory.
 
         Args:
@@ -98,12 +110,14 @@ class SqlStore(Store):
                 where an attempt takes minutes.
             screenshots: Whether screenshots and accessibility trees are kept.
             checkpoints: Whether the learner writes checkpoints.
+            keep_turns: See the class.
         """
         return cls(
             open_database(folder / DATABASE_FILE, durable=durable),
             blobs=BlobStore(folder / SCREENS_FOLDER, durable=durable) if screenshots else None,
             checkpoints=folder / CHECKPOINTS_FOLDER if checkpoints else None,
             max_changes=1 if durable else MAX_CHANGES,
+            keep_turns=keep_turns,
         )
 
     def _read_states(self) -> None:
@@ -114,6 +128,8 @@ class SqlStore(Store):
         """Trained trajectories that no checkpoint contains yet."""
         self._ended: list[int] = []
         """Trajectories whose turns are needed only if they are in the success pool."""
+        self._unneeded: deque[int] = deque()
+        """Trajectories whose turns are kept for viewers, oldest first."""
         self._old_checkpoints: list[Path] = []
         """Folders to remove once the transaction with newer ones is committed."""
         self._files: dict[int, list[str]] = {}
@@ -246,6 +262,10 @@ class SqlStore(Store):
             self._write(statement, *rows)
         self._commit()
         self._read_states()
+        # Only now: until then, a trained trajectory may be returned.
+        with database_errors():
+            kept = self.database.execute("SELECT attempt FROM trajectories WHERE turns IS NOT NULL ORDER BY attempt")
+            self._unneeded += (n for (n,) in kept if n not in self.live and n not in self._uses)
         for folder in recovered.removed:
             shutil.rmtree(folder, ignore_errors=True)
         return replace(recovered, orphans=0 if self.blobs is None else self.blobs.sweep(self._references))
@@ -337,9 +357,12 @@ class SqlStore(Store):
             self._uses[attempt] = entry.uses
 
     def _forget_ended(self) -> None:
-        """Delete turns that are no longer needed; their files are removed after the commit."""
-        ended = [attempt for attempt in self._ended if attempt not in self._uses]
+        """Delete turns that are not needed, but for the newest; their files are removed after the commit."""
+        self._unneeded += (attempt for attempt in self._ended if attempt not in self._uses)
         self._ended = []
+        too_many = max(0, len(self._unneeded) - self._keep_turns)
+        oldest = [self._unneeded.popleft() for _ in range(too_many)]
+        ended = [attempt for attempt in oldest if attempt not in self._uses]
         self._write("UPDATE trajectories SET turns = NULL WHERE attempt = ?", *((attempt,) for attempt in ended))
         for name in (name for attempt in ended for name in self._files.pop(attempt, ())):
             self._references[name] -= 1

@@ -9,13 +9,10 @@ import pytest
 from dartsim.observe import DesktopState, Recorder
 from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recorder_state import restore_state, save_state
+from dartsim.observe.recording import SEGMENT_ROW, SegmentLog, read_segments, with_open_stays
 from dartsim.observe.timeline import (
-    ROW,
-    SegmentLog,
-    read_segments,
     recorded_window,
     timeline,
-    with_open_stays,
 )
 
 
@@ -138,7 +135,7 @@ def acts(recorder, now, part, state, until):
 
 def test_each_segment_is_written_once_and_in_order(tmp_path):
     recorder, now = made(max_segments=100)
-    log = SegmentLog(tmp_path / "segments.bin")
+    log = SegmentLog(tmp_path / "segments.bin", spacing_seconds=1.0)
     recorder.start([log])
     acts(recorder, now, 0, DesktopState.ACTING, 1.0)
     log.state_saved()
@@ -152,7 +149,7 @@ def test_each_segment_is_written_once_and_in_order(tmp_path):
 def test_a_row_that_was_cut_off_and_time_that_is_played_again_are_left_out(tmp_path):
     recorder, now = made(max_segments=100)
     path = tmp_path / "segments.bin"
-    log = SegmentLog(path)
+    log = SegmentLog(path, spacing_seconds=1.0)
     recorder.start([log])
     for until in (1.0, 2.0, 3.0):
         acts(recorder, now, 0, DesktopState.ACTING if until == 2.0 else DesktopState.SETUP, until)
@@ -166,19 +163,19 @@ def test_a_row_that_was_cut_off_and_time_that_is_played_again_are_left_out(tmp_p
 def test_the_file_keeps_the_newest_as_memory_does(tmp_path):
     recorder, now = made(max_segments=4)
     path = tmp_path / "segments.bin"
-    log = SegmentLog(path)
+    log = SegmentLog(path, spacing_seconds=1.0)
     recorder.start([log])
     for index in range(200):
         acts(recorder, now, 0, DesktopState.ACTING if index % 2 else DesktopState.SETUP, index + 1.0)
         log.state_saved()
-        assert path.stat().st_size <= 2 * 3 * 4 * ROW.size
+        assert path.stat().st_size <= 2 * 3 * 4 * SEGMENT_ROW.size
     assert read_segments(path, until=500.0)[0][-4:] == list(recorder.desktops.segments)
 
 
 def test_a_resumed_timeline_continues_without_gaps(tmp_path):
     recorder, now = made(max_segments=100)
     path = tmp_path / "segments.bin"
-    recorder.start([SegmentLog(path)])
+    recorder.start([SegmentLog(path, spacing_seconds=1.0)])
     acts(recorder, now, 0, DesktopState.ACTING, 3.0)
     now[0] = 5.0
     state = save_state(recorder)

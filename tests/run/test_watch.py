@@ -12,11 +12,11 @@ import pytest
 from dartsim.config import merge
 from dartsim.core.errors import Stalled
 from dartsim.observe import ticker
-from dartsim.observe.rundir import LOCK, is_locked
+from dartsim.observe.rundir import LOCK, STATUS, is_locked
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import build_simulated, run_simulation
-from dartsim.run.watch import STATUS, Watch
+from dartsim.run.watch import Watch
 from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
 from tests.run.clusters import small as small_cluster

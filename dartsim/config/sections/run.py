@@ -38,4 +38,7 @@ class RunConfig(Section):
         description="Where updates go beside metrics.jsonl; wandb and trackio are extras with settings of their own "
         "(WANDB_MODE=offline, TRACKIO_DIR).",
     )
+    keep_attempts: int = Field(
+        200, ge=0, description="Newest attempts whose turns and screenshots are kept to be looked at (dartsim show)."
+    )
     fail_on_alarm: bool = Field(False, description="Whether an alarm ends the run, with the alarm's exit code.")

@@ -1,0 +1,84 @@
+"""Serves the page of runs: for ``dartsim show --live``, and beside a run for ``dartsim run --show``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import webbrowser
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dartsim.cli.console import errors
+from dartsim.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dartsim.observe.page.server import PageServer
+    from dartsim.observe.page.site import Site
+
+
+def site_of(folders: Sequence[Path], root: Path) -> Site:
+    """Return the pages of runs, or of all runs below the root if none are named."""
+    from dartsim.observe.page.site import Site
+
+    return Site(folders, root, drawn_actions)
+
+
+def drawn_actions(text: str, policy: Mapping[str, Any], width: int, height: int) -> list[dict[str, Any]]:
+    """Return what to draw for an action of a run with this section ``policy``."""
+    from dartsim.envs.actions.drawn import drawn_actions as operations
+
+    if policy.get("kind") != "vlm":
+        return operations(text, "pyautogui", {}, width, height)
+    if policy.get("grammar") == "ui_tars":
+        return operations(text, "ui_tars", {"absolute": policy.get("family") == "qwen2_5_vl"}, width, height)
+    grid = policy.get("grid")
+    return operations(text, "compact", {"columns": grid, "rows": grid} if isinstance(grid, int) else {}, width, height)
+
+
+def serve(folders: Sequence[Path], *, root: Path, host: str = "127.0.0.1", port: int = 0) -> None:
+    """Serve the page until Ctrl-C."""
+    with closing(open_server(site_of(folders, root), host, port)) as server, suppress(KeyboardInterrupt):
+        server.serve_forever()
+
+
+def open_server(site: Site, host: str, port: int) -> PageServer:
+    """Return a server whose address was announced and opened in the browser, if there is a screen.
+
+    Raises:
+        ConfigError: If the address cannot be used.
+    """
+    from dartsim.observe.page.server import PageServer, is_loopback
+
+    token = None if is_loopback(host) else secrets.token_urlsafe(16)
+    try:
+        server = PageServer(site, host=host, port=port, token=token)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"--host {host} --port {port}: the page cannot be served there: {why}") from None
+    errors.say(f"page: {server.url} (until Ctrl-C)")
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+        webbrowser.open(server.url)
+    return server
+
+
+def serve_beside(folder: Path) -> Any:
+    """Serve a run's page in a process of its own, which ends with this one, and return the process."""
+    from multiprocessing import get_context
+
+    process = get_context("spawn").Process(target=_serve_for_parent, args=(folder,), daemon=True)
+    process.start()
+    return process
+
+
+def _serve_for_parent(folder: Path) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run
+    parent = os.getppid()
+    with closing(open_server(site_of([folder], folder.parent), "127.0.0.1", 0)) as server:
+        server.timeout = 1.0
+        while os.getppid() == parent:
+            server.handle_request()

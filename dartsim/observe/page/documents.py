@@ -1,0 +1,777 @@
+"""The documents of a page: each is a JSON value and a pure function of a run directory.
+
+    now        state, progress, verdict, alarms, counts, populations, waits, causes of idle time
+    states     titles, labels, colors and meanings of all states, causes, endings and drops
+    series     rates, shares, updates and success over time
+    lanes      shares of each state over the whole run at several scales; chunks of single stays; marks
+    lanes/W:K  the stays between W * K and W * (K + 1) seconds
+    attempts   the newest attempts as columns
+    attempt/N  the turns of one attempt
+
+Whatever a directory holds becomes text or numbers in these values; nothing of it is executed or imported, and no file
+outside it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import tomllib
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dartsim.core.errors import ConfigError, StoreFault, TornRecord
+from dartsim.core.files import below
+from dartsim.core.png import check_png
+from dartsim.core.types import Drop, Ending
+from dartsim.observe.bias import EASY, HARD
+from dartsim.observe.figures import UTILIZATIONS, intervals
+from dartsim.observe.metrics import read_snapshots, read_updates
+from dartsim.observe.page.run_state import ENDED, read_status
+from dartsim.observe.recording import (
+    ATTEMPTS,
+    SEGMENTS,
+    STATES,
+    AttemptColumns,
+    AttemptRow,
+    read_attempts,
+    read_segments,
+    read_state_rows,
+)
+from dartsim.observe.records import HELD_OUT, UpdateRecord
+from dartsim.observe.rundir import CONFIG, IDLE, STATUS, SUMMARY
+from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState
+from dartsim.observe.success import wilson
+
+T = TypeVar("T")
+
+DrawnActions = Callable[[str, Mapping[str, Any], int, int], list[dict[str, Any]]]
+"""Returns what to draw for an action's text, given the section ``policy`` and the picture's width and height."""
+
+MAX_ATTEMPTS = 20_000
+MAX_POINTS = 400
+MAX_UPDATES = 1000
+MAX_MARKS = 2000
+MAX_ATTRIBUTED = 12_000
+"""Newest stays of each population in which causes of idle time are looked for while a run goes on."""
+SMALLEST_LEVEL = 128
+"""The coarsest level of lanes has about this many bins; each finer one has four times as many."""
+CHUNK_ROWS = 8_000
+"""A chunk of stays has about this many."""
+MAX_SCREEN_BYTES = 32 * 2**20
+SCREENS = "screens"
+DATABASE = "run.db"
+
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "loss": ("learner/loss",),
+    "entropy": ("objective/entropy",),
+    "kl": ("objective/kl_old_new",),
+    "kl_reference": ("objective/kl_reference",),
+    "clipped_share": ("objective/clipped_low_share", "objective/clipped_high_share"),
+    "effective_sample_size": ("importance/effective_sample_share",),
+    "gradient_norm": ("learner/grad_norm",),
+    "masked_share": ("objective/masked_share",),
+}
+"""Columns of updates, each with the metrics whose sum it is."""
+
+
+class RunDocuments:
+    """The documents of one run directory; files are read again only after they have changed.
+
+    Args:
+        folder: The run directory.
+        drawn_actions: See ``DrawnActions``.
+    """
+
+    def __init__(self, folder: Path, drawn_actions: DrawnActions) -> None:
+        self.folder = folder
+        self._drawn_actions = drawn_actions
+        self._read: dict[str, tuple[Any, Any]] = {}
+        self._documents: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+            "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS, STATES)),
+            "states": (states, ()),
+            "series": (self.series, ("snapshots.jsonl", "metrics.jsonl", SUMMARY)),
+            "lanes": (self.lanes, (STATES, SEGMENTS, "metrics.jsonl")),
+            "attempts": (self.attempts, (ATTEMPTS,)),
+        }
+
+    def get(self, path: str) -> Any:
+        """Return a document.
+
+        Raises:
+            KeyError: If there is none of this name.
+            ConfigError: If the directory is not a run's, or a file that it needs is damaged.
+        """
+        name, _, rest = path.partition("/")
+        if name == "lanes" and rest:
+            return self.chunk(rest)
+        if name == "attempt" and rest.lstrip("-").isdecimal():
+            return self.attempt(int(rest))
+        return self._documents[path][0]()
+
+    def revision(self, path: str) -> str:
+        """Return a text that changes whenever a document does."""
+        name, _, rest = path.partition("/")
+        if name == "attempt" and rest:
+            return f"{self._stamp(ATTEMPTS, DATABASE)}"
+        files = self._documents["lanes" if name == "lanes" else path][1]
+        state = _state(self.folder) if name == "now" else ""
+        return f"{state}{self._stamp(*files)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The documents, but for single attempts and chunks."""
+        return tuple(self._documents)
+
+    def now(self) -> dict[str, Any]:
+        status, config = _status(self.folder), self._config()
+        summary = self._json(SUMMARY) or {}
+        state = status["state"]
+        if state == "running" and status.get("silent_since"):
+            state = "silent"
+        if state == "finished" and summary.get("failure"):
+            state = "failed"
+        run, counts = config.get("run", {}), status.get("counts", {})
+        done, whole = float(status["run_seconds"]), float(status["of_seconds"])
+        shares = [done / whole if whole else 0.0]
+        updates = run.get("updates")
+        if isinstance(updates, int) and updates > 0:
+            shares.append(counts.get("updates", 0) / updates)
+        written = self._time_of(STATUS)
+        return {
+            "name": status["name"],
+            "preset": status.get("preset"),
+            "scheduler": config.get("scheduler", status.get("preset")),
+            "seed": status.get("seed"),
+            "clock": "simulated" if status.get("clock") == "virtual" else "real",
+            "state": state,
+            "run_seconds": done,
+            "of_seconds": whole,
+            "of_updates": updates if isinstance(updates, int) else None,
+            "progress": 1.0 if state == "finished" else min(1.0, max(shares)),
+            "eta_seconds": None if state in ENDED else self._eta(max(shares), written),
+            "at": status.get("silent_since") or written,
+            "verdict": summary.get("verdict") or status.get("verdict") or summary.get("failure"),
+            "error": status.get("error") or (summary.get("failure") if state == "failed" else None),
+            "alarms": [
+                {
+                    "name": alarm["name"],
+                    "at_seconds": alarm["since_seconds"],
+                    "until_seconds": alarm["cleared_seconds"],
+                    "active": alarm["cleared_seconds"] is None and state not in ENDED,
+                    "message": alarm["found"],
+                    "likely": alarm["likely"],
+                    "todo": alarm["todo"],
+                }
+                for alarm in status.get("alarms", ())
+            ],
+            "counts": [{"name": name, "value": number} for name, number in counts.items()],
+            "figures": {name: value for name, value in summary.items() if isinstance(value, int | float)},
+            "populations": self._populations(status),
+            "waiting": _waiting(status),
+            "idle": self._idle(state),
+        }
+
+    def _populations(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:
+        members = _present_states(status)
+        rows = self._cached(STATES, read_state_rows)
+        first, populations = 1, []
+        for name, info in POPULATIONS.items():
+            spent = rows[-1][first : first + len(info.states)] if rows else ()
+            first += len(info.states)
+            whole = sum(spent)
+            counted = Counter(state for state, _ in members[name].values())
+            populations.append(
+                {
+                    "name": name,
+                    "size": len(members[name]),
+                    "states": {info.states(state).key: number for state, number in sorted(counted.items())},
+                    "shares": {
+                        state.key: round(seconds / whole, 6)
+                        for state, seconds in zip(info.states, spent, strict=False)
+                        if whole and seconds
+                    },
+                }
+            )
+        return populations
+
+    def _idle(self, state: str) -> dict[str, Any] | None:
+        """Return the share of time of each population at work and in each cause; of the newest time, if it runs."""
+        ended = state in ENDED and (self.folder / SUMMARY).is_file()
+        attributed = self._json(IDLE) if ended else self._kept("idle", (SEGMENTS, STATUS), self._attributed)
+        if not attributed:
+            return None
+        length = attributed["end_seconds"] - attributed["start_seconds"]
+        return {
+            "from_seconds": attributed["start_seconds"],
+            "to_seconds": attributed["end_seconds"],
+            "populations": {
+                name: {
+                    cause: round(seconds / (length * population["size"]), 6)
+                    for cause, seconds in sorted(population["seconds"].items(), key=lambda item: -item[1])
+                }
+                for name, population in attributed["populations"].items()
+            },
+        }
+
+    def _attributed(self) -> Any:
+        """Return the causes of idle time in the recorded stays, as ``idle.json`` has them after the end."""
+        from dartsim.observe.idle import attribute  # needs numpy
+        from dartsim.observe.timeline import window_of
+
+        segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
+        window = window_of(segments) if segments else None
+        return None if window is None else attribute(window)
+
+    def series(self) -> dict[str, Any]:
+        snapshots = self._cached("snapshots.jsonl", lambda path: read_snapshots(path, until=math.inf))
+        columns = intervals(_thinned(snapshots, MAX_POINTS))
+        updates = self._updates()
+        shown = updates[:: -(-len(updates) // MAX_UPDATES) or 1]
+        shown += [] if not updates or shown[-1] is updates[-1] else [updates[-1]]
+        samples, total = {}, 0
+        for record in updates:
+            total += record.num_turns
+            samples[record.update] = total
+        return {
+            "seconds": [round(3600.0 * hours, 3) for hours in columns["to_hours"]],
+            "rates": columns["rates"],
+            "utilization": {name: columns["utilization"][name] for name in UTILIZATIONS},
+            "shares": columns["shares"],
+            "updates": {
+                "version": [record.update for record in shown],
+                "seconds": [round(record.time, 3) for record in shown],
+                "samples": [samples[record.update] for record in shown],
+                "reward": [_number(record.mean_reward) for record in shown],
+                "turns": [record.num_turns for record in shown],
+                "staleness": [_number(record.staleness_mean) for record in shown],
+                "staleness_max": [record.staleness_max for record in shown],
+                "reply_tokens": [
+                    _ratio(record.metrics, "learner/response_tokens", "learner/turns") for record in shown
+                ],
+                **{name: [_sum(record.metrics, keys) for record in shown] for name, keys in METRICS.items()},
+            },
+            "success": self._success(updates, samples),
+            "difficulty": self._difficulty(),
+        }
+
+    def _success(self, updates: Sequence[UpdateRecord], samples: Mapping[int, int]) -> dict[str, Any]:
+        """Return success on held-out tasks, with the 95 % interval of that many tasks."""
+        tasks = self._config().get("tasks", {}).get("held_out", 0)
+        points = [(r.update, r.time, r.metrics[HELD_OUT]) for r in updates if HELD_OUT in r.metrics]
+        learning = (self._json(SUMMARY) or {}).get("learning", {}).get("held_out", {"hours": (), "success_rate": ()})
+        times = {round(time) for _, time, _ in points}
+        for hours, rate in zip(learning["hours"], learning["success_rate"], strict=False):
+            if round(3600.0 * hours) not in times:
+                version = max((record.update for record in updates if record.time <= 3600.0 * hours + 1.0), default=0)
+                points.append((version, 3600.0 * hours, rate))
+        points.sort(key=lambda point: point[1])
+        bounds = [wilson(min(1.0, max(0.0, rate)), tasks) if tasks else (None, None) for _, _, rate in points]
+        return {
+            "tasks": tasks,
+            "version": [version for version, _, _ in points],
+            "seconds": [round(time, 3) for _, time, _ in points],
+            "samples": [samples.get(version, 0) for version, _, _ in points],
+            "rate": [_number(rate) for _, _, rate in points],
+            "low": [_number(low) for low, _ in bounds],
+            "high": [_number(high) for _, high in bounds],
+        }
+
+    def _difficulty(self) -> dict[str, Any]:
+        """Return the share of attempts at hard, middle and easy tasks among those of each update.
+
+        A task's difficulty is the mean reward of its attempts in this run.
+        """
+        rows = self._attempts().values()
+        rewards: dict[str, list[float]] = defaultdict(list)
+        for row in rows:
+            if row.columns.reward is not None:
+                rewards[row.columns.task].append(row.columns.reward)
+        means = {task: sum(values) / len(values) for task, values in rewards.items()}
+        kinds = {task: "hard" if mean < HARD else "easy" if mean > EASY else "middle" for task, mean in means.items()}
+        by_update: dict[int, Counter[str]] = defaultdict(Counter)
+        for row in rows:
+            if row.update is not None and row.columns.task in kinds:
+                by_update[row.update][kinds[row.columns.task]] += 1
+        times = {record.update: record.time for record in self._updates()}
+        shown = [update for update in _thinned(sorted(by_update), MAX_POINTS) if update in times]
+        return {
+            "version": shown,
+            "seconds": [round(times[update], 3) for update in shown],
+            **{
+                kind: [round(by_update[update][kind] / by_update[update].total(), 4) for update in shown]
+                for kind in ("hard", "middle", "easy")
+            },
+        }
+
+    def lanes(self) -> dict[str, Any]:
+        rows = self._cached(STATES, read_state_rows)
+        end = rows[-1][0] if rows else 0.0
+        segments = self._segments()
+        ends = [segment[3] for own in segments for segment in own]
+        sizes = {part["name"]: part["size"] for part in self._populations(_status(self.folder))}
+        first, populations = 1, []
+        for name, info in POPULATIONS.items():
+            columns = slice(first, first + len(info.states))
+            first = columns.stop
+            populations.append({"name": name, "size": sizes[name], "levels": levels(rows, columns)})
+        width = chunk_seconds(segments)
+        densest = max(segments, key=len, default=[])
+        known = sorted({math.floor(segment[3] / width) for segment in densest})
+        return {
+            "from": 0.0,
+            "to": round(max([end, *ends]), 3),
+            "populations": populations,
+            "chunks": [{"id": f"{width}:{k}", "from": width * k, "to": width * (k + 1)} for k in known],
+            "marks": self._marks(),
+        }
+
+    def _marks(self) -> list[dict[str, Any]]:
+        marks: list[dict[str, Any]] = [
+            {"seconds": round(record.time, 3), "kind": "update", "label": f"update {record.update}"}
+            for record in self._updates()
+        ]
+        marks += [
+            {"seconds": alarm["since_seconds"], "kind": "alarm", "label": alarm["name"]}
+            for alarm in _status(self.folder).get("alarms", ())
+        ]
+        marks += [
+            {"seconds": row.columns.finished, "kind": "fault", "label": row.columns.cause, "attempt": attempt}
+            for attempt, row in self._attempts().items()
+            if row.columns.cause and row.columns.ending != "cancelled"
+        ]
+        return sorted(marks[-MAX_MARKS:], key=lambda mark: float(mark["seconds"]))
+
+    def chunk(self, name: str) -> dict[str, Any]:
+        """Return the stays that begin or end in a chunk, by member and time, with the attempt of each desktop's."""
+        width, _, place = name.partition(":")
+        if not (width.isdecimal() and place.isdecimal() and 0 < int(width) < 2**40):
+            raise KeyError(name)
+        low, high = int(width) * int(place), int(width) * (int(place) + 1)
+        played = self._kept("played", (ATTEMPTS,), self._by_slot)
+        populations = {}
+        for (kind, _), own in zip(POPULATIONS.items(), self._segments(), strict=False):
+            stays = sorted((s for s in own if s[2] < high and s[3] > low), key=lambda s: (s[0], s[2]))
+            attempts = [_attempt_at(played, s[0], s[2], s[3]) if kind == "desktops" else None for s in stays]
+            populations[kind] = {
+                "member": [s[0] for s in stays],
+                "state": [s[1] for s in stays],
+                "start": [round(s[2], 3) for s in stays],
+                "end": [round(s[3], 3) for s in stays],
+                "attempt": attempts,
+            }
+        return {"from": low, "to": high, "populations": populations}
+
+    def attempts(self) -> dict[str, Any]:
+        everything = self._attempts()
+        rows = list(everything.values())[-MAX_ATTEMPTS:]
+        kept = self._attempts_with_turns()
+        columns: dict[str, list[Any]] = {
+            ("index" if name == "place" else name): [getattr(row.columns, name) for row in rows]
+            for name in AttemptColumns._fields
+        }
+        return {
+            "total": max(len(everything), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
+            **columns,
+            "state": [row.state for row in rows],
+            "reason": [row.reason for row in rows],
+            "update": [row.update for row in rows],
+            "staleness": [None if row.update is None else row.update - 1 - row.columns.oldest for row in rows],
+            "advantage": [_number(row.advantages[0]) if row.advantages else None for row in rows],
+            "has_turns": [row.columns.attempt in kept for row in rows],
+        }
+
+    def attempt(self, number: int) -> dict[str, Any]:
+        row = self._attempts().get(number)
+        if row is None:
+            raise KeyError(f"attempt/{number}")
+        own = row.columns
+        instruction, turns, why = self._turns(number)
+        reply_seconds, act_seconds, starts = self._turn_seconds(own)
+
+        def nth(values: Sequence[T], place: int) -> T | None:
+            return values[place] if place < len(values) else None
+
+        return {
+            **own._asdict(),
+            "index": own.place,
+            "state": row.state,
+            "reason": row.reason,
+            "update": row.update,
+            "instruction": instruction,
+            "turns_missing": why,
+            "turns": [
+                {
+                    "number": place,
+                    "started": nth(starts, place),
+                    "model_seconds": nth(reply_seconds, place),
+                    "desktop_seconds": nth(act_seconds, place),
+                    "advantage": nth(row.advantages, place),
+                    "kept": nth(row.kept, place),
+                    **turn,
+                }
+                for place, turn in enumerate(turns)
+            ],
+        }
+
+    def _turns(self, number: int) -> tuple[str | None, list[dict[str, Any]], str | None]:
+        """Return an attempt's instruction and turns from the database, or why there are none."""
+        try:
+            if not below(self.folder, DATABASE).is_file():
+                return None, [], "the run has no database (curation.store)"
+            with self._database() as database:
+                query = "SELECT instruction, turns FROM trajectories JOIN tasks USING (task) WHERE attempt = ?"
+                found = database.execute(query, (number,)).fetchone()
+            if found is None:
+                return None, [], "the database does not have it yet"
+            from dartsim.store.rows import unpacked_turns  # needs numpy
+
+            instruction = str(json.loads(found[0]))
+            if found[1] is None:
+                return instruction, [], "its turns are no longer kept (run.keep_attempts)"
+            return instruction, [self._turn(turn) for turn in unpacked_turns(found[1])], None
+        except (StoreFault, TornRecord, ConfigError, sqlite3.Error) as fault:
+            return None, [], str(fault)
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as fault:
+            return None, [], f"its row in the database is not one that a run writes ({type(fault).__name__})"
+
+    def _turn(self, turn: Any) -> dict[str, Any]:
+        action, screen = str(turn.action), turn.screenshot and str(turn.screenshot).removesuffix(".png")
+        size = None
+        try:
+            size = check_png(self.screen(f"{screen}.png")) if screen else None
+        except (ConfigError, KeyError):
+            screen = None
+        policy = self._config().get("policy", {})
+        side = policy.get("screen") if isinstance(policy.get("screen"), int) else None
+        width, height = size or ((side, side) if side else (1920, 1080))
+        thought, found, said = action.partition("Action:")
+        return {
+            "action": said.strip() if found else action,
+            "thought": thought.removeprefix("Thought:").strip() if found else None,
+            "reply": action,
+            "draw": self._drawn_actions(action, policy, width, height),
+            "size": [width, height],
+            "tokens": turn.tokens,
+            "logprobs": turn.logprobs,
+            "entropies": turn.entropies,
+            "prompt_tokens": turn.prompt_tokens,
+            "response_tokens": turn.response_tokens,
+            "version": turn.version,
+            "engine": turn.worker,
+            "screen": screen,
+        }
+
+    def screen(self, name: str) -> bytes:
+        """Return a screenshot's PNG file.
+
+        Raises:
+            KeyError: If there is none of this name.
+            ConfigError: If it is too large, damaged, or a link.
+        """
+        digest = name.removesuffix(".png")
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            raise KeyError(name)
+        path = below(self.folder, f"{SCREENS}/{digest[:2]}/{digest}.png")
+        if not path.is_file():
+            raise KeyError(name)
+        if (size := path.stat().st_size) > MAX_SCREEN_BYTES:
+            raise ConfigError(f"screenshot {digest[:8]} has {size:,} bytes, at most {MAX_SCREEN_BYTES:,} are shown")
+        data = path.read_bytes()
+        try:
+            check_png(data)
+        except ValueError as error:
+            raise ConfigError(f"screenshot {digest[:8]} is not shown: {error}") from None
+        return data
+
+    def _turn_seconds(self, own: AttemptColumns) -> tuple[list[float], list[float], list[float]]:
+        """Return how long an attempt's turns took: waiting for replies, acting; and when each began."""
+        replies: list[float] = []
+        acts: list[float] = []
+        starts: list[float] = []
+        segments = self._segments()
+        if not segments or own.slot is None or not segments[0] or segments[0][0][2] > own.started:
+            return replies, acts, starts
+        waiting = False
+        for index, state, start, end in segments[0]:
+            if index != own.slot or start < own.started or end > own.finished + 1e-3:
+                continue
+            if state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT):
+                if not waiting:
+                    starts.append(round(start, 3))
+                    replies.append(0.0)
+                replies[-1] = round(replies[-1] + end - start, 3)
+                waiting = True
+            elif state == DesktopState.ACTING:
+                acts.append(round(end - start, 3))
+                waiting = False
+        return replies, acts, starts
+
+    def _by_slot(self) -> dict[int, tuple[list[float], list[AttemptColumns]]]:
+        """Return the attempts of each slot, with their starts, in order."""
+        by_slot: dict[int, list[AttemptColumns]] = defaultdict(list)
+        for row in self._attempts().values():
+            if row.columns.slot is not None:
+                by_slot[row.columns.slot].append(row.columns)
+        return {
+            slot: ([own.started for own in ordered], ordered)
+            for slot, found in by_slot.items()
+            for ordered in [sorted(found, key=lambda own: own.started)]
+        }
+
+    def _attempts_with_turns(self) -> set[int]:
+        try:
+            if not below(self.folder, DATABASE).is_file():
+                return set()
+            with self._database() as database:
+                return {attempt for (attempt,) in database.execute(WITH_TURNS)}
+        except (StoreFault, ConfigError, sqlite3.Error):
+            return set()
+
+    def _database(self) -> Any:
+        from dartsim.store.database import reading
+
+        return reading(below(self.folder, DATABASE))
+
+    def _segments(self) -> list[list[tuple[int, int, float, float]]]:
+        """Return the recorded stays of each population, and those that were going on when the status was written."""
+        segments = self._cached(SEGMENTS, lambda path: read_segments(path, until=math.inf))
+        status = _status(self.folder)
+        if not segments or status["state"] in ENDED:
+            return segments
+        until, members = float(status["as_of_seconds"]), _present_states(status)
+        return [
+            [
+                *own,
+                *((member, state, since, until) for member, (state, since) in members[name].items() if since < until),
+            ]
+            for name, own in zip(POPULATIONS, segments, strict=False)
+        ]
+
+    def _attempts(self) -> dict[int, AttemptRow]:
+        return self._cached(ATTEMPTS, read_attempts)
+
+    def _updates(self) -> list[UpdateRecord]:
+        return self._cached("metrics.jsonl", read_updates)
+
+    def _config(self) -> Mapping[str, Any]:
+        return self._cached(CONFIG, _toml)
+
+    def _json(self, name: str) -> Any:
+        return self._cached(name, _object)
+
+    def _cached(self, name: str, read: Callable[[Path], T]) -> T:
+        """Return what a file of the directory holds, read again after it has changed."""
+        path = below(self.folder, name)
+        try:
+            return self._kept(name, (name,), lambda: read(path))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"{name} is damaged or from elsewhere: {type(error).__name__}: {error}") from None
+
+    def _kept(self, key: str, names: Sequence[str], compute: Callable[[], T]) -> T:
+        """Return what was computed from files, again after one of them has changed."""
+        stamp = self._stamp(*names)
+        known = self._read.get(key)
+        if known is None or known[0] != stamp:
+            known = self._read[key] = stamp, compute()
+        value: T = known[1]
+        return value
+
+    def _stamp(self, *names: str) -> tuple[tuple[int, int] | None, ...]:
+        stamps: list[tuple[int, int] | None] = []
+        for name in names:
+            try:
+                stat = (self.folder / name).lstat()
+                stamps.append((stat.st_mtime_ns, stat.st_size))
+            except OSError:
+                stamps.append(None)
+        return tuple(stamps)
+
+    def _time_of(self, name: str) -> float | None:
+        """Return the wall-clock time at which a file was written, seconds since 1970."""
+        stamp = self._stamp(name)[0]
+        return None if stamp is None else stamp[0] / 1e9
+
+    def _eta(self, share: float, written: float | None) -> float | None:
+        """Return the seconds that the rest of a run takes, if it goes on as fast as so far."""
+        begun = self._time_of(CONFIG)
+        if begun is None or written is None or not 0.0 < share <= 1.0:
+            return None
+        return round((written - begun) * (1.0 - share) / share, 1)
+
+
+WITH_TURNS = "SELECT attempt FROM trajectories WHERE turns IS NOT NULL"
+
+
+def states() -> dict[str, Any]:
+    """Return the tables of states, causes, endings and reasons for drops."""
+    return {
+        "populations": {
+            name: {
+                "title": info.title,
+                "member": info.member,
+                "states": [
+                    {"key": s.key, "label": s.info.label, "color": s.info.color, "meaning": s.info.meaning}
+                    for s in info.states
+                ],
+            }
+            for name, info in POPULATIONS.items()
+        },
+        "at_work": AT_WORK,
+        "causes": [{"label": label, "color": info.color, "meaning": info.meaning} for label, info in CAUSES.items()],
+        "endings": [str(ending) for ending in Ending],
+        "drops": [str(reason) for reason in Drop],
+    }
+
+
+def levels(rows: Sequence[Sequence[float]], columns: slice) -> list[dict[str, Any]]:
+    """Return shares of states by time at several scales, the coarsest first.
+
+    Args:
+        rows: Time, seconds, and component-seconds in each state up to it, as ``states.bin`` has them.
+        columns: Of one population.
+
+    Returns:
+        For each level ``seconds`` (length of a bin), ``from`` (start of the first) and ``shares`` [bin][state], which
+        add up to 1 in each bin.
+    """
+    if len(rows) < 2:
+        return []
+    end = rows[-1][0]
+    found: list[dict[str, Any]] = []
+    bins = SMALLEST_LEVEL
+    while not found or bins <= len(rows):
+        seconds = end / bins
+        edges = _at([seconds * place for place in range(bins + 1)], rows, columns)
+        shares = []
+        for before, after in pairwise(edges):
+            spent = [late - early for early, late in zip(before, after, strict=True)]
+            whole = sum(spent)
+            shares.append([round(part / whole, 4) if whole > 0.0 else 0.0 for part in spent])
+        found.append({"seconds": seconds, "from": 0.0, "shares": shares})
+        bins *= 4
+    return found
+
+
+def _at(times: Sequence[float], rows: Sequence[Sequence[float]], columns: slice) -> list[list[float]]:
+    """Return the component-seconds up to each time, between two rows in proportion."""
+    found, place = [], 0
+    for time in times:
+        while place < len(rows) - 2 and rows[place + 1][0] < time:
+            place += 1
+        (first, *_), (last, *_) = rows[place], rows[place + 1]
+        part = (time - first) / (last - first) if last > first else 1.0
+        found.append([a + part * (b - a) for a, b in zip(rows[place][columns], rows[place + 1][columns], strict=True)])
+    return found
+
+
+def chunk_seconds(segments: Sequence[Sequence[tuple[int, int, float, float]]]) -> int:
+    """Return the length of a chunk with at most about ``CHUNK_ROWS`` stays: a power of 2, so that it rarely changes."""
+    newest = max(segments, key=len, default=[])[-CHUNK_ROWS:]
+    span = max(1.0, newest[-1][3] - newest[0][3]) if newest else 1.0
+    return int(2 ** math.floor(math.log2(span)))
+
+
+def _attempt_at(
+    played: Mapping[int, tuple[list[float], list[AttemptColumns]]], slot: int, start: float, end: float
+) -> int | None:
+    """Return the attempt that a slot served at a time."""
+    starts, attempts = played.get(slot, ([], []))
+    place = bisect_right(starts, (start + end) / 2) - 1
+    return attempts[place].attempt if place >= 0 and attempts[place].finished >= (start + end) / 2 else None
+
+
+def _state(folder: Path) -> str:
+    status = _status(folder)
+    return f"{status['state']} {status.get('silent_since')} "
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    """Return the status of a run.
+
+    Raises:
+        ConfigError: If the folder has none, or it is damaged.
+    """
+    status = read_status(folder)
+    wanted = {"name": str, "run_seconds": int | float, "of_seconds": int | float, "as_of_seconds": int | float}
+    if wrong := [name for name, kind in wanted.items() if not isinstance(status.get(name), kind)]:
+        raise ConfigError(f"{STATUS} is damaged or from elsewhere: {', '.join(wrong)}")
+    return status
+
+
+def _present_states(status: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, float]]]:
+    """Return the state of each member of each population, and since when, seconds."""
+    labels = {name: {s.info.label: int(s) for s in info.states} for name, info in POPULATIONS.items()}
+    kinds = {info.member: name for name, info in POPULATIONS.items()}
+    found: dict[str, dict[int, tuple[int, float]]] = {name: {} for name in POPULATIONS}
+    for part in status["components"]:
+        kind, _, number = str(part["component"]).partition(" ")
+        name = kinds.get(kind)
+        if name is not None and part["state"] in labels[name] and (not number or number.isdecimal()):
+            found[name][int(number or 0)] = labels[name][part["state"]], float(part["since_seconds"])
+    return found
+
+
+def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what components wait for, those of one kind and state together, the longest wait of each as example."""
+    kinds = {info.member: name for name, info in POPULATIONS.items()}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for part in status["components"]:
+        name = str(part["component"])
+        groups[name.split(" ")[0] if name.split(" ")[0] in kinds else name, str(part["state"])].append(part)
+    waiting = []
+    for (kind, state), same in groups.items():
+        oldest = min(same, key=lambda part: float(part["since_seconds"]))
+        population = kinds.get(kind)
+        keys = {s.info.label: s.key for s in POPULATIONS[population].states} if population else {}
+        waiting.append(
+            {
+                "population": population,
+                "component": kind,
+                "state": keys.get(state, state),
+                "label": state,
+                "count": len(same),
+                "waits_for": oldest["waits_for"],
+                "woken_by": oldest["woken_by"],
+                "example": oldest["component"],
+                "detail": oldest["detail"],
+                "since_seconds": oldest["since_seconds"],
+            }
+        )
+    return waiting
+
+
+def _thinned(values: Sequence[T], most: int) -> list[T]:
+    """Return at most about ``most`` values, evenly, with the last one."""
+    step = -(-len(values) // most) or 1
+    return list(values[::-step][::-1])
+
+
+def _number(value: Any) -> float | None:
+    """Return a number with six significant digits; None if there is none, or it is not finite."""
+    return float(f"{value:.6g}") if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _sum(metrics: Mapping[str, float], names: Iterable[str]) -> float | None:
+    found = [metrics[name] for name in names if name in metrics]
+    return _number(sum(found)) if found else None
+
+
+def _ratio(metrics: Mapping[str, float], part: str, whole: str) -> float | None:
+    return _number(metrics[part] / metrics[whole]) if part in metrics and metrics.get(whole) else None
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _object(path: Path) -> Any:
+    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"it holds a {type(value).__name__}")
+    return value

@@ -1,0 +1,140 @@
+"""A page as one file: the modules, the style and the documents of runs inlined, allowed by their hashes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from dartsim.core.errors import DartsimError
+from dartsim.observe.page.documents import RunDocuments
+from dartsim.observe.page.server import web_files
+from dartsim.observe.page.site import Site
+
+MAX_CHUNK_BYTES = 220_000
+"""Compressed bytes of the newest single stays that a file holds of each run."""
+MAX_TURN_BYTES = 80_000
+"""Compressed bytes of turns that a file holds of each run, those of the newest attempts."""
+
+IMPORT = re.compile(
+    r"^import\s+(?:(?:\{(?P<names>[^}]*)\}|\*\s+as\s+(?P<all>\w+))\s+from\s+)?\"(?P<path>[^\"]+)\";?", re.MULTILINE
+)
+EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function\*?|const|let|class)\s+(\w+))", re.MULTILINE)
+
+
+def site_documents(site: Site, *, pictures: bool = False) -> dict[str, Any]:
+    """Return the documents that a file holds, by path; single stays and turns of the newest time only.
+
+    Args:
+        site: The runs.
+        pictures: Whether to add the screenshots of these turns, as data URLs.
+    """
+    held: dict[str, Any] = {"runs": site.get(["runs"])}
+    for name in site.folders():
+        _add_run(held, quote(name, safe=""), site.run(name), pictures=pictures)
+    return held
+
+
+def _add_run(held: dict[str, Any], prefix: str, run: RunDocuments, *, pictures: bool) -> None:
+    for path in run.names:
+        held[f"{prefix}/{path}"] = run.get(path)
+    chunks, attempts = held[f"{prefix}/lanes"]["chunks"], held[f"{prefix}/attempts"]
+    with_turns = [n for n, has in zip(attempts["attempt"], attempts["has_turns"], strict=True) if has]
+    _add(held, prefix, run, [f"lanes/{chunk['id']}" for chunk in reversed(chunks)], MAX_CHUNK_BYTES)
+    for path in _add(held, prefix, run, [f"attempt/{number}" for number in reversed(with_turns)], MAX_TURN_BYTES):
+        for screen in {turn["screen"] for turn in held[f"{prefix}/{path}"]["turns"]} if pictures else ():
+            if screen is not None:
+                picture = b64encode(run.screen(f"{screen}.png")).decode()
+                held[f"{prefix}/screen/{screen}.png"] = f"data:image/png;base64,{picture}"
+
+
+def _add(held: dict[str, Any], prefix: str, run: RunDocuments, paths: Iterable[str], room: int) -> list[str]:
+    """Add documents as long as there is room, in compressed bytes; return their paths."""
+    added = []
+    for path in paths:
+        document = run.get(path)
+        room -= len(gzip.compress(json.dumps(document).encode(), compresslevel=1))
+        if room < 0:
+            break
+        held[f"{prefix}/{path}"] = document
+        added.append(path)
+    return added
+
+
+def page_file(documents: Mapping[str, Any]) -> str:
+    """Return a page that holds documents, as HTML."""
+    files = web_files()
+    style, script = files["page.css"].decode(), bundle({name: text.decode() for name, text in files.items()})
+    data = b64encode(gzip.compress(json.dumps(documents, separators=(",", ":"), allow_nan=False).encode(), mtime=0))
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    charset = '<meta charset="utf-8">'
+    inlined = {
+        charset: f'{charset}\n    <meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<link rel="stylesheet" href="page.css">': f"<style>{style}</style>",
+        '<script type="module" src="app.js"></script>': (
+            f'<script type="application/json" id="documents" data-encoding="gzip">{data.decode()}</script>\n'
+            f'    <script type="module">{script}</script>'
+        ),
+    }
+    page = files["page.html"].decode()
+    for element, replacement in inlined.items():
+        before, found, after = page.partition(element)
+        if not found:
+            raise DartsimError(f"page.html lacks {element}; please report it")
+        page = before + replacement + after
+    return page
+
+
+def bundle(files: Mapping[str, str], entry: str = "app.js") -> str:
+    """Return modules as one: each a function's result, after those that it imports.
+
+    Understood are imports of relative paths, of names, a namespace or nothing, and exported declarations.
+    """
+    done: dict[str, str] = {}
+
+    def add(path: str, importing: tuple[str, ...]) -> None:
+        if path in importing:
+            raise DartsimError(f"{path} imports itself by way of {', '.join(importing)}")
+        if path in done:
+            return
+        text = files[path]
+
+        def imported(match: re.Match[str]) -> str:
+            source = _resolved(path, match["path"])
+            add(source, (*importing, path))
+            names = match["all"] or "{" + re.sub(r"(\w+)\s+as\s+(\w+)", r"\1: \2", match["names"] or "") + "}"
+            return f"const {names} = {_name(source)};"
+
+        body = IMPORT.sub(imported, text)
+        exports = ", ".join(EXPORT.findall(body))
+        done[path] = f"const {_name(path)} = (() => {{\n{EXPORT.sub('', body)}\nreturn {{{exports}}};\n}})();\n"
+
+    add(entry, ())
+    return "".join(done.values()).replace("</script", "<\\/script")
+
+
+def _resolved(path: str, relative: str) -> str:
+    parts: list[str] = list(PurePosixPath(path).parent.parts)
+    for part in PurePosixPath(relative).parts:
+        if part == "..":
+            parts.pop()
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _name(path: str) -> str:
+    return "module_" + re.sub(r"\W", "_", path.removesuffix(".js"))
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,62 @@
+"""The state of a run from its directory: starting, running, silent, or how it ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dartsim.core.errors import ConfigError
+from dartsim.core.files import below
+from dartsim.observe.rundir import CONFIG, STATUS, SUMMARY, is_locked, refuse_evaluation
+
+SILENT_SECONDS = 60.0
+"""Time after which a real-time run, which writes its status every few seconds, is reported as silent."""
+ENDED = ("finished", "interrupted", "failed", "crashed")
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """Return a run's ``status.json``, with the state ``crashed`` if its process is gone.
+
+    Raises:
+        ConfigError: If there is none, or it cannot be read.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
+    refuse_evaluation(folder)
+    running = is_locked(folder)  # checked before reading, because a run updates the file when it ends
+    path = below(folder, STATUS)
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (folder / CONFIG).is_file() and not (folder / SUMMARY).is_file():
+            begun = "is starting" if running else f"ended before it had a status; `dartsim run {folder}` begins it"
+            raise ConfigError(f"{folder} {begun}") from None
+        raise ConfigError(f"{folder} has no {STATUS}; a run's folder is wanted, as `dartsim run` prints it") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        status = None
+    if not isinstance(status, dict) or not isinstance(status.get("components"), list):
+        raise ConfigError(
+            f"{path} is damaged or from elsewhere: it holds no status of a run. A running run writes it again in "
+            f"seconds; otherwise remove it, and `dartsim run {folder}` goes on with the run"
+        )
+    if status["state"] not in ENDED and not running:
+        status["state"] = "crashed"
+        status["error"] = "its process is gone and has not written its end"
+    elif status["state"] == "running" and status.get("clock") == "real":
+        status["silent_since"] = _silent_since(path)
+    return status
+
+
+def _silent_since(path: Path) -> str | None:
+    """Return when an overdue status was last written, in local time; None if it is not overdue."""
+    written = path.stat().st_mtime
+    if time.time() - written < SILENT_SECONDS:
+        return None
+    return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,87 @@
+// Which attempts there were, by what became of them, and the attempts of a group side by side.
+
+import { clock, h, number, select, table } from "../dom.js";
+import { get } from "../source.js";
+import { current, go, link, viewLink } from "../state.js";
+
+/** What can be filtered: column and label. @type {[string, string][]} */
+const FILTERS = [["task", "Task"], ["ending", "Outcome"], ["reward", "Reward"], ["version", "Version"],
+  ["staleness", "Staleness"], ["cause", "Masked, why"], ["state", "Trained or dropped"], ["reason", "Dropped, why"]];
+/** @type {[string, string][]} */
+const ORDERS = [["attempt", "newest"], ["reward", "reward"], ["num_turns", "turns"], ["staleness", "staleness"]];
+const HEADS = ["#attempt", "task", "#group", "#version", "#staleness", "#turns", "outcome", "#reward", "became", "#update", "#started"];
+const PAGE = 100;
+
+/** @param {string[]} runs */
+export async function attempts([run]) {
+  const columns = await get(`${run}/attempts`), state = current();
+  if (!columns?.attempt.length) return h("p.muted", {}, "No attempt has ended yet.");
+  if (state.group) return group(run, columns, Number(state.group));
+  const wanted = FILTERS.filter(([key]) => state[key] !== undefined), order = state.sort ?? "attempt";
+  const rows = [...columns.attempt.keys()].filter((row) => wanted.every(([key]) => text(columns[key][row]) === state[key]));
+  rows.sort((a, b) => (columns[order][b] ?? -Infinity) - (columns[order][a] ?? -Infinity) || columns.attempt[b] - columns.attempt[a]);
+  const shown = rows.slice(0, Number(state.rows ?? PAGE)), rewards = rows.map((row) => columns.reward[row]).filter((one) => one !== null);
+  const mean = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
+  return h("section.stack", {},
+    h("form.filters.panel", {},
+      ...FILTERS.map(([key, label]) => select(label, choices(columns[key]), state[key] ?? "*",
+        (value) => go({ [key]: value === "*" ? "" : value, rows: "" }))),
+      select("Sort by", ORDERS, order, (value) => go({ sort: value }))),
+    h("p", { role: "status" }, `${number(rows.length)} of ${number(columns.total)} attempts`,
+      rewards.length > 0 && `, mean reward ${number(mean)}`,
+      columns.total > columns.attempt.length && ` (the newest ${number(columns.attempt.length)} are listed)`,
+      wanted.length > 0 && [" · ", h("a", { href: viewLink(run, "attempts") }, "show all")]),
+    h("div.panel", {}, table("Attempts", HEADS, shown.map((row) => cells(run, columns, row)))),
+    shown.length < rows.length && h("a.button", { href: link({ rows: String(shown.length + 10 * PAGE) }) }, "Show more"));
+}
+
+/** @param {any} value */
+const text = (value) => value === null ? "" : String(value);
+
+/** The values of a column with how often each occurs. @param {any[]} values @returns {[string, string][]} */
+function choices(values) {
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const value of values) counts.set(text(value), (counts.get(text(value)) ?? 0) + 1);
+  const sorted = [...counts].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })).slice(0, 1000);
+  return [["*", "any"], ...sorted.map(([value, count]) => /** @type {[string, string]} */ ([value, `${value || "none"} (${count})`]))];
+}
+
+/** @param {string} run @param {any} columns @param {number} row */
+function cells(run, columns, row) {
+  const of = (/** @type {string} */ key) => columns[key][row], aside = (value) => value && h("span.muted", {}, ` ${value}`);
+  return [
+    h("a", { href: viewLink(run, "player", { attempt: of("attempt") }), class: of("has_turns") ? null : "muted" }, of("attempt")),
+    of("task"), h("a", { href: viewLink(run, "attempts", { group: of("group") }), title: "side by side" }, text(of("group"))),
+    text(of("version")), text(of("staleness")), text(of("num_turns")), [of("ending") ?? "", aside(of("cause"))],
+    of("reward") === null ? "" : number(of("reward")), [of("state") ?? "", aside(of("reason"))], text(of("update")), clock(of("started")),
+  ];
+}
+
+/** The rows of a group. @param {any} columns @param {number} group */
+export const groupRows = (columns, group) => [...columns.group.keys()].filter((row) => columns.group[row] === group)
+  .sort((a, b) => columns.attempt[a] - columns.attempt[b]);
+
+/** The attempts of a group beside each other. @param {string} run @param {any} columns @param {number} id */
+async function group(run, columns, id) {
+  const rows = groupRows(columns, id);
+  const played = await Promise.all(rows.map((row) => columns.has_turns[row] ? get(`${run}/attempt/${columns.attempt[row]}`) : null));
+  const best = played.reduce((best, one) => one && (!best || (one.reward ?? -1) > (best.reward ?? -1)) ? one : best, null);
+  return h("section.stack", {},
+    h("h1", {}, `Group ${id}: ${columns.task[rows[0]] ?? "there is none"}`),
+    best && h("p", {}, best.instruction),
+    h("div.panel", {}, table("Attempts of the group", HEADS, rows.map((row) => cells(run, columns, row)))),
+    best ? h("div.side", { tabindex: 0, role: "region", "aria-label": "Turns side by side" },
+      ...played.filter(Boolean).map((attempt) => column(run, attempt, best)))
+      : h("p.muted", {}, "Their turns were not kept."));
+}
+
+/** An attempt's actions; the first that the best attempt did not take is marked. @param {string} run @param {any} played
+ * @param {any} best */
+function column(run, { attempt, reward, ending, turns }, best) {
+  const parts = turns.findIndex((turn, k) => turn.action !== best.turns[k]?.action);
+  return h("div.panel", {}, h("h2", {}, `Attempt ${attempt}: ${reward === null ? ending : number(reward)}`),
+    h("ol.turns", {}, ...turns.map((turn, k) => h("li", { class: k === parts ? "parts" : turn.kept === false ? "cut" : null },
+      h("a", { href: viewLink(run, "player", { attempt, turn: String(k) }) }, turn.action || "no action"),
+      k === parts && h("span.muted", {}, ` unlike attempt ${best.attempt}`)))));
+}

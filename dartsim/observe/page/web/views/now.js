@@ -1,0 +1,109 @@
+// Is it fine? What limits the run, what is wrong, whether it learns, and what every component does, on one screen.
+
+import { clock, duration, h, number, percent, swatch, table } from "../dom.js";
+import { shareBar } from "../draw/bars.js";
+import { linesFigure, PALETTE } from "../draw/lines.js";
+import { get } from "../source.js";
+import { viewLink } from "../state.js";
+
+/** How each state of a run is shown. @type {Record<string, string>} */
+const STATES = { running: "good", finished: "good", starting: "plain", silent: "warn", interrupted: "warn" };
+
+/** A run's state as a badge. @param {string} state */
+export const badge = (state) => h(`span.badge.${STATES[state] ?? "bad"}`, {}, state);
+
+/** A stretch of the schedule around a moment. @param {number} seconds */
+export const around = (seconds) => ({ from: String(Math.max(0, seconds - 150)), to: String(seconds + 150) });
+
+/** @param {string[]} runs */
+export async function now(runs) {
+  return h("div.stack", {}, ...await Promise.all(runs.map(async (run) => {
+    const [found, states, series] = await Promise.all(["now", "states", "series"].map((name) => get(`${run}/${name}`)));
+    return found ? one(run, found, states, series) : h("p.muted", {}, `${run} has written nothing yet.`);
+  })));
+}
+
+/** @param {string} run @param {any} found @param {any} states @param {any} series */
+function one(run, found, states, series) {
+  const { name, state, clock: kind, run_seconds: done, of_seconds: whole, progress, eta_seconds: rest } = found;
+  return h("section.stack", {},
+    h("div.panel.head", {},
+      h("h1", {}, name, " ", badge(state), " ", h("small", {}, `${found.scheduler ?? ""}, seed ${found.seed ?? "–"}`)),
+      found.error && h("p.error", { role: "alert" }, found.error),
+      found.verdict && h("p.verdict", {}, found.verdict),
+      h("div.progress", {},
+        h("progress", { max: 1, value: progress ?? 0, "aria-label": "Part of the run that is done" }),
+        h("span", {}, `${percent(progress)}: ${clock(done)}${whole ? ` of ${clock(whole)}` : ""} of ${kind} time`,
+          state === "running" && rest ? `, ends in about ${duration(rest)}` : "")),
+      h("dl.counts", {}, ...counts(found, series).map(([label, value]) =>
+        h("div", {}, h("dt", {}, label), h("dd", {}, value))))),
+    alarms(run, found.alarms),
+    h("div.columns", {},
+      h("div.panel.stack", {}, h("h2", {}, state === "running" ? "What they do now" : "What they did at last"),
+        ...found.populations.map((population) => does(population, states.populations[population.name]))),
+      found.idle && h("div.panel.stack", {}, h("h2", {}, "Why they were idle"),
+        ...Object.entries(found.idle.populations).map(([key, causes]) =>
+          idle(states.populations[key].title, causes, states))),
+      curves(series)),
+    found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found.waiting, states)));
+}
+
+/** The figures that tell most. @param {any} found @param {any} series @returns {[string, string][]} */
+function counts(found, series) {
+  const last = (/** @type {any[] | undefined} */ values) => values?.findLast((value) => value !== null);
+  const by = Object.fromEntries(found.counts.map(({ name, value }) => [name, value]));
+  const { success, rates, utilization } = series ?? {}, rate = last(success?.rate);
+  const masked = Object.entries(by).filter(([name]) => name.startsWith("fault/")).reduce((sum, [, value]) => sum + value, 0);
+  /** @type {[string, string | undefined][]} */
+  const all = [
+    ["success on held-out tasks", rate === undefined ? undefined : `${percent(rate)} (${percent(last(success.low))} to ${percent(last(success.high))})`],
+    ["trained turns/min", number(found.figures.trained_turns_per_minute ?? last(rates?.trained_turns_per_minute))],
+    ["desktops used", percent(found.figures.env_utilization ?? last(utilization?.env_utilization))],
+    ["engines used", percent(found.figures.gpu_utilization ?? last(utilization?.gpu_utilization))],
+    ["updates", number(by.updates ?? 0)],
+    ["attempts", number(by.attempts ?? 0)],
+    ["faults", number(masked)],
+    ["alarms", found.alarms.length ? `${found.alarms.filter((alarm) => alarm.active).length} active of ${found.alarms.length}` : "none"],
+  ];
+  return /** @type {[string, string][]} */ (all.filter(([, value]) => value !== undefined && value !== "–"));
+}
+
+/** @param {string} run @param {any[]} alarms */
+function alarms(run, alarms) {
+  const rows = [...alarms].sort((a, b) => Number(b.active) - Number(a.active) || b.at_seconds - a.at_seconds);
+  if (!rows.length) return null;
+  return h("div.panel", {}, h("h2", {}, "Alarms"), table("Alarms", ["#at", "", "what", "likely", "do"], rows.map((alarm) => [
+    h("a", { href: viewLink(run, "schedule", around(alarm.at_seconds)) }, clock(alarm.at_seconds)),
+    h(`span.badge.${alarm.active ? "bad" : "plain"}`, {}, alarm.active ? "active" : "over"),
+    alarm.message, alarm.likely ?? "", alarm.todo ?? ""])));
+}
+
+/** @param {any} population @param {any} members */
+const does = (population, members) => shareBar(members.title, members.states.map((state) => ({ ...state,
+  share: (population.states[state.key] ?? 0) / population.size, note: number(population.states[state.key]) })), population.size);
+
+/** @param {string} title @param {any} causes @param {any} states */
+function idle(title, causes, states) {
+  const work = causes[states.at_work] ?? 0, parts = states.causes.map((cause) => ({ ...cause, share: causes[cause.label] ?? 0 }));
+  parts.push({ label: states.at_work, color: "var(--border)", share: work });
+  return shareBar(title, parts.filter((part) => part.share >= 0.0005), `${percent(1 - work)} of the time`);
+}
+
+/** Success or reward, and the rate, in small. @param {any} series */
+function curves(series) {
+  const { seconds = [], rates = {}, success, updates } = series ?? {}, hours = (values) => values.map((value) => value / 3600);
+  const learns = success?.rate?.length ? { title: "Success on held-out tasks", x: success.seconds, y: success.rate, low: success.low, high: success.high, dots: true }
+    : updates?.reward?.length && { title: "Reward", x: updates.seconds, y: updates.reward };
+  const rate = rates.trained_turns_per_minute && { title: "Trained turns per minute", x: seconds, y: rates.trained_turns_per_minute };
+  const drawn = [learns, rate].filter(Boolean);
+  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), ...drawn.map(({ title, x, ...line }) =>
+    linesFigure({ title, over: "hours", floor: 0, size: 110, lines: [{ name: title, color: PALETTE[0], x: hours(x), ...line }],
+      show: line.dots ? percent : number })));
+}
+
+/** @param {any[]} waiting @param {any} states */
+const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "for example"], waiting.map((wait) => {
+  const members = states.populations[wait.population], state = members?.states.find(({ key }) => key === wait.state);
+  return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label ?? wait.state], number(wait.count), wait.waits_for, wait.woken_by,
+    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)]];
+}));

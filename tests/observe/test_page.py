@@ -1,0 +1,277 @@
+"""The documents of a page, the server that serves them, and a directory that a stranger has prepared."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.cli.live import site_of
+from dartsim.config import load
+from dartsim.core.png import SIGNATURE, chunk, encode_png
+from dartsim.observe.page.documents import levels
+from dartsim.observe.page.file import bundle, page_file, site_documents
+from dartsim.observe.page.server import PageServer, web_files
+from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
+from dartsim.observe.rundir import STATUS, lock_run
+from dartsim.observe.states import POPULATIONS
+from dartsim.run.execute import execute
+from dartsim.run.watch import Watch
+
+HOSTILE = "<img src=x onerror=alert(1)></script>"
+SCREEN = "a" * 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    changes = ["run.hours=0.4", "rollout.num_envs=16", "rollout.num_workers=2", "curation.batch.min_groups=1"]
+    path = tmp_path_factory.mktemp("runs") / "a run"
+    execute(load(preset_name="dart", overrides=changes), path)
+    return path
+
+
+@pytest.fixture
+def copied(folder, tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    for file in folder.iterdir():
+        if file.is_file():
+            (path / file.name).write_bytes(file.read_bytes())
+    return path
+
+
+def document(folder, *parts):
+    return site_of([folder], folder.parent).get([folder.name, *parts])
+
+
+def test_levels_chunks_and_attempts_tell_of_the_same_time(folder):
+    lanes, segments = document(folder, "lanes"), read_segments(folder / SEGMENTS, until=1e9)
+    for (name, info), own, part in zip(POPULATIONS.items(), segments, lanes["populations"], strict=True):
+        spent = [0.0] * len(info.states)
+        for _, state, start, end in own:
+            spent[state] += end - start
+        whole = sum(spent)
+        assert part["size"] == {"desktops": 16, "engines": 2, "trainer": 1}[name]
+        for level in part["levels"]:
+            for state, seconds in enumerate(spent):
+                mean = sum(row[state] for row in level["shares"]) / len(level["shares"])
+                assert mean == pytest.approx(seconds / whole, abs=2e-3)
+            assert all(sum(row) == pytest.approx(1.0, abs=1e-3) for row in level["shares"])
+    ended = read_attempts(folder / ATTEMPTS)
+    found = set()
+    for part in lanes["chunks"]:
+        stays = document(folder, f"lanes/{part['id']}")["populations"]["desktops"]
+        for member, start, end, attempt in zip(
+            *(stays[key] for key in ("member", "start", "end", "attempt")), strict=True
+        ):
+            if attempt is not None:
+                own = ended[attempt].columns
+                assert (own.slot, own.started < end, start < own.finished) == (member, True, True)
+                found.add(attempt)
+    assert found == {attempt for attempt, row in ended.items() if row.columns.slot is not None}
+
+
+def test_attempts_add_up_to_what_the_run_counted_and_turns_have_their_times(folder):
+    attempts, now = document(folder, "attempts"), document(folder, "now")
+    counts = {row["name"]: row["value"] for row in now["counts"]}
+    assert len(attempts["attempt"]) == attempts["total"] == counts["trajectories"]
+    assert attempts["state"].count("trained") == counts["trained_trajectories"] > 0
+    for name, number in counts.items():
+        if name.startswith("dropped/"):
+            assert attempts["reason"].count(name.removeprefix("dropped/")) == number
+    trained = [n for n, state in zip(attempts["attempt"], attempts["state"], strict=True) if state == "trained"]
+    one = document(folder, f"attempt/{trained[-1]}")
+    assert len(one["turns"]) == one["num_turns"]
+    spent = sum(turn["model_seconds"] + turn["desktop_seconds"] for turn in one["turns"])
+    assert 0.0 < spent <= one["finished"] - one["started"]
+    assert all(turn["kept"] and turn["advantage"] is not None for turn in one["turns"])
+    assert now["state"] == "finished"
+    for part in now["populations"]:
+        assert sum(part["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 50.0), st.integers(0, 3)), min_size=2, max_size=60))
+def test_levels_add_up_to_the_time_in_each_state(steps):
+    rows = [(0.0, 0.0, 0.0, 0.0, 0.0)]
+    for seconds, state in steps:
+        last = rows[-1]
+        rows.append((last[0] + seconds, *(last[1 + n] + seconds * 3.0 * (n == state) for n in range(4))))
+    found = levels(rows, slice(1, 5))
+    assert all(coarse["seconds"] == pytest.approx(4 * fine["seconds"]) for coarse, fine in pairwise(found))
+    for level in found:
+        for state in range(4):
+            spent = sum(row[state] for row in level["shares"]) * level["seconds"] * 3.0
+            assert spent == pytest.approx(rows[-1][1 + state], rel=1e-3, abs=1e-3 * rows[-1][0])
+
+
+def test_states_cover_the_whole_run_in_small_steps(folder):
+    rows = read_state_rows(folder / STATES)
+    assert len(rows) > 1000
+    assert rows[-1][0] == pytest.approx(document(folder, "now")["run_seconds"], abs=1.0)
+    for row in rows:
+        assert sum(row[1:15]) == pytest.approx(16 * row[0])
+
+
+@contextmanager
+def served(*folders, **options):
+    with closing(PageServer(site_of(folders, folders[0].parent), **options)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.closing = True
+            server.shutdown()
+            thread.join()
+
+
+def ask(server, path, **headers):
+    connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    with closing(connection):
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("GET", path, headers=names)
+        reply = connection.getresponse()
+        return reply.status, reply.read(), reply.headers
+
+
+def test_the_server_answers_its_own_page_only(folder):
+    with served(folder) as server:
+        status, page, headers = ask(server, "/")
+        assert (status, page) == (200, web_files()["page.html"])
+        assert "script-src 'self'" in headers["Content-Security-Policy"]
+        status, data, headers = ask(server, "/api/a%20run/now")
+        assert json.loads(data)["state"] == "finished"
+        assert ask(server, "/api/a%20run/now", If_None_Match=headers["ETag"])[0] == 304
+        for name, value in (
+            ("Host", "evil.example"),
+            ("Origin", "http://evil.example"),
+            ("Sec-Fetch-Site", "cross-site"),
+        ):
+            assert ask(server, "/api/runs", **{name.replace("-", "_"): value})[0] == 403
+        for path in (
+            "/../server.py",
+            "/%2e%2e/server.py",
+            "/api/..%2F..%2Fetc/now",
+            "/api/a%20run/screen/..%2Frun.db",
+            "/api/",
+        ):
+            assert ask(server, path)[0] == 404, path
+
+
+def test_another_address_needs_the_token(folder):
+    with pytest.raises(ValueError, match="token"):
+        PageServer(site_of([folder], folder.parent), host="0.0.0.0")
+    with served(folder, token="secret") as server:
+        assert ask(server, "/api/runs")[0] == 401
+        assert ask(server, "/?token=wrong")[0] == 401
+        status, _, headers = ask(server, "/?token=secret")
+        assert (status, headers["Location"]) == (303, "/")
+        assert ask(server, "/api/runs", Cookie=headers["Set-Cookie"].partition(";")[0])[0] == 200
+
+
+def event(reply):
+    """Return the data of the next event that is not only a sign of life."""
+    while not (line := reply.readline()).startswith(b"data: "):
+        assert line, "the stream ended"
+    return line.removeprefix(b"data: ")
+
+
+def test_ten_viewers_and_a_late_one_see_a_run_that_is_killed(copied):
+    (copied / "summary.json").unlink()
+    status = json.loads((copied / STATUS).read_text()) | {"state": "running"}
+    (copied / STATUS).write_text(json.dumps(status))
+    viewers = []
+    with served(copied) as server:
+        with lock_run(copied):
+            for _ in range(10):
+                connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+                connection.request("GET", "/api/run/events")
+                viewers.append((connection, reply := connection.getresponse()))
+                assert json.loads(event(reply)).keys() == {"now", "states", "series", "lanes", "attempts"}
+            assert json.loads(ask(server, "/api/run/now")[1])["state"] == "running"
+        for connection, reply in viewers:
+            assert set(json.loads(event(reply))) == {"now"}
+            connection.close()
+        late = json.loads(ask(server, "/api/run/now")[1])
+        assert (late["state"], late["eta_seconds"]) == ("crashed", None)
+
+
+def test_a_run_in_memory_and_one_that_starts_have_documents(tmp_path):
+    changes = ["run.hours=0.1", "rollout.num_envs=8", "rollout.num_workers=1", 'curation.store="memory"']
+    execute(load(preset_name="dart", overrides=changes), tmp_path / "memory")
+    attempts = document(tmp_path / "memory", "attempts")
+    assert attempts["total"] > 0
+    one = document(tmp_path / "memory", f"attempt/{attempts['attempt'][0]}")
+    assert (one["turns"], bool(one["turns_missing"])) == ([], True)
+    with lock_run(tmp_path / "new"), Watch(load(preset_name="dart"), tmp_path / "new"):
+        assert document(tmp_path / "new", "now")["state"] == "starting"
+        for name in ("series", "lanes", "attempts"):
+            assert document(tmp_path / "new", name)
+
+
+def with_row(folder, turns):
+    with closing(sqlite3.connect(folder / "run.db")) as database:
+        database.execute("UPDATE tasks SET instruction = ?", (json.dumps(HOSTILE),))
+        database.execute("UPDATE trajectories SET turns = ? WHERE attempt = 1", (turns,))
+        database.commit()
+
+
+def test_a_hostile_directory_is_text_or_refused(copied, tmp_path):
+    status = json.loads((copied / STATUS).read_text())
+    (copied / STATUS).write_text(json.dumps(status | {"name": HOSTILE, "error": HOSTILE}))
+    with (copied / ATTEMPTS).open("a") as file:
+        file.write('{"attempt": [1]}\n[]\n{"dropped": 3, "time": "x"}\n' + "[" * 100_000 + '\n{"update": null}\n')
+    with_row(copied, b"no turns")
+    (tmp_path / "secret.png").write_bytes(encode_png(np.zeros((1, 1, 3), dtype=np.uint8)))
+    screens = copied / "screens" / SCREEN[:2]
+    screens.mkdir(parents=True)
+    header = chunk(b"IHDR", (10_000).to_bytes(4) + (10_000).to_bytes(4) + bytes((8, 2, 0, 0, 0)))
+    (screens / f"{SCREEN}.png").write_bytes(SIGNATURE + header)
+    (screens / f"{SCREEN[:-1]}b.png").symlink_to(tmp_path / "secret.png")
+    with served(copied) as server:
+        now = ask(server, "/api/run/now")
+        assert (now[0], json.loads(now[1])["name"], now[2]["Content-Type"]) == (200, HOSTILE, "application/json")
+        assert ask(server, "/api/run/attempts")[0] == 200
+        turns = json.loads(ask(server, "/api/run/attempt/1")[1])
+        assert (turns["turns"], bool(turns["turns_missing"])) == ([], True)
+        for picture in (SCREEN, f"{SCREEN[:-1]}b"):
+            status, data, _ = ask(server, f"/api/run/screen/{picture}.png")
+            assert (status, list(json.loads(data))) == (500, ["error"])
+    page = page_file(site_documents(site_of([copied], tmp_path)))
+    assert HOSTILE not in page
+    assert page.count("<script") == page.count("</script>") == 2
+    for name, content in (
+        ("run.db", b"no database"),
+        (STATES, b"x" * 1000),
+        (SEGMENTS, b"x" * 1000),
+        ("metrics.jsonl", b"["),
+    ):
+        (copied / name).write_bytes(content)
+    with served(copied) as server:
+        for name in ("now", "series", "lanes", "attempts", "attempt/1"):
+            status, data, _ = ask(server, f"/api/run/{name}")
+            assert status in (200, 500)
+            assert status == 200 or list(json.loads(data)) == ["error"]
+
+
+def test_modules_become_one_in_the_order_of_their_imports():
+    files = {
+        "app.js": 'import { a as b, c } from "./x/y.js";\nimport * as z from "./z.js";\nimport "./x/y.js";\nb(c, z);\n',
+        "x/y.js": 'import { d } from "../z.js";\nexport function a() { return d; }\nexport const c = 1;\n',
+        "z.js": "export const d = 2;\n",
+    }
+    text = bundle(files)
+    places = [text.index(f"const {name} = (() =>") for name in ("module_z", "module_x_y", "module_app")]
+    assert places == sorted(places)
+    assert "const { a: b, c } = module_x_y;" in text
+    assert "return {a, c};" in text
+    assert "import" not in text
+    assert "export" not in text
