@@ -383,8 +383,8 @@ def write_tasks(folder: Path):
 
 
 def write_note(messages: list[dict[str, Any]]) -> str:
-    """Write the note that the first message asks for, and save it."""
-    word = next(word for word in WORDS.values() if f"Write {word}." in json.dumps(messages))
+    """Write the note that the first message asks for, and save it; a first request only tries the endpoint."""
+    word = next((word for word in WORDS.values() if f"Write {word}." in json.dumps(messages)), "")
     actions = [
         "click(start_box='(320,240)')",
         f"type(content='{word}')",
