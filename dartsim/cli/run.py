@@ -65,6 +65,9 @@ def run(
         typer.Option("--twin", help="Run the virtual twin of a real configuration: its rules on a modeled cluster."),
     ] = False,
     out_folder: Out = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Serve the run's page while it runs (dartsim show --live).")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
@@ -81,7 +84,7 @@ def run(
 
     Examples:
         dartsim run
-        dartsim run dart --hours 8
+        dartsim run dart --hours 8 --show
         dartsim run runs/dart-seed0 --hours 48
         dartsim run areal-eta4 --on cluster.toml --hours 8
         dartsim run dart-measured --hours 48 --until-steady 2%
@@ -130,7 +133,15 @@ def run(
     if few := too_few_attempts(resolved):
         errors.say(few)
     where = f"run: {path} (while it runs: dartsim show {path})"
-    announced = Listener(run_started=lambda _: errors.say(where))
+
+    def announce(_: object) -> None:
+        errors.say(where)
+        if show:
+            from dartsim.cli.live import serve_beside
+
+            serve_beside(path)
+
+    announced = Listener(run_started=announce)
     execute_with_progress(
         resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
     )
