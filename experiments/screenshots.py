@@ -5,6 +5,7 @@ python -m experiments.screenshots          two hours of simulated desktops, and 
 
 from __future__ import annotations
 
+import argparse
 import io
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ SHOWN_SECONDS = (5400.0, 5700.0)
 
 def main() -> None:
     """Make both runs, and write the picture."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         for view, (preset, setting) in RUNS.items():
             command = [sys.executable, "-m", "dartsim", "run", preset, "--set", setting, "--out", f"{scratch}/{view}"]

@@ -24,6 +24,7 @@ from dartsim.cli import (
     eval,
     evaluator,
     fuzz,
+    predict,
     run,
     show,
     task_lists,
@@ -45,7 +46,7 @@ from dartsim.core.errors import ConfigError, DartsimError, PlugInFailed, TaskFil
 
 COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Run": {"run": run.run, "eval": eval.evaluate, "show": show.show},
-    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": tune.plan},
+    "Tune a scheduler": {"compare": compare.compare, "tune": tune.tune, "plan": tune.plan, "predict": predict.predict},
     "Test at scale": {"fuzz": fuzz.fuzz},
     "Set up": {
         "check": check.check,

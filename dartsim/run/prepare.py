@@ -29,6 +29,7 @@ from dartsim.sim.env_profiles import LATENCIES, NUMBERS, EnvTiming
 from dartsim.sim.env_profiles import PROFILES as ENV_PROFILES
 from dartsim.sim.faults import active_faults
 from dartsim.sim.gpu import PROFILES as GPU_PROFILES
+from dartsim.sim.gpu import roofline_profile
 from dartsim.sim.host import SimHost, place
 from dartsim.sim.latency import Capped, from_spec
 from dartsim.sim.prompts import PromptModel
@@ -51,6 +52,7 @@ def prepare(config: Config) -> PreparedRun:
     gpu_name = config.cluster.engine.gpu
     if gpu_name not in GPU_PROFILES:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
+    roofline = config.cluster.engine.roofline
     timing = env_timing(config)
     place(config.rollout.num_desktops, hosts(config, SimEnvironment()), timing.memory_gib)  # refuses what does not fit
     active_faults(config.cluster.faults)
@@ -60,7 +62,7 @@ def prepare(config: Config) -> PreparedRun:
         held_out=held_out,
         difficulties=_difficulties(config, [*tasks, *held_out]),
         timing=timing,
-        gpu=GPU_PROFILES[gpu_name],
+        gpu=roofline_profile(roofline) if roofline.iteration_seconds else GPU_PROFILES[gpu_name],
         prompts=_prompts(config),
         outcomes=_outcomes(config),
     )
@@ -137,7 +139,9 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
     if engine.prompt == "text":
-        alone = PromptModel(image_tokens=0, max_images=1, max_texts=0, num_turns=num_turns)
+        alone = PromptModel(
+            system_tokens=engine.prompt_tokens, image_tokens=0, max_images=1, max_texts=0, num_turns=num_turns
+        )
         if engine.reply_tokens is None:
             return alone
         reply = Capped(from_spec(engine.reply_tokens), engine.longest_reply_tokens)

@@ -30,7 +30,7 @@ from dartsim.sim.faults import ClusterSize, FaultInjector, FaultyCluster, active
 from dartsim.sim.fitting import drifting_sampler
 from dartsim.sim.host import place
 from dartsim.sim.latency import Constant, Quantiles, from_spec
-from dartsim.sim.learner import SimLearner, VersionCounter
+from dartsim.sim.learner import SimLearner, UpdateParts, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import MAX_REPLY_TOKENS, reply_lengths
@@ -185,13 +185,23 @@ def modeled_transport(config: Config, env: SimEnvironment, pool: Service) -> Ser
 
 def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop | None = None) -> SimLearner:
     """Return the modeled trainer, which wraps a learner that trains, if there is one."""
-    speed = prepared.config.cluster.learner
+    speed, optimizer = prepared.config.cluster.learner, prepared.config.trainer.optimizer
+    parts = speed.ranks and UpdateParts(
+        ranks=speed.ranks,
+        minibatches=optimizer.minibatches * optimizer.epochs,
+        max_tokens=optimizer.max_tokens,
+        step_seconds=speed.step_seconds,
+        micro_seconds=speed.micro_seconds,
+        token_seconds=speed.kilotoken_seconds * speed.ranks / 1000.0,
+        pair_seconds=speed.pair_seconds,
+    )
     return SimLearner(
         inner or VersionCounter(),
         prepared.update_tokens,
         fixed_seconds=speed.fixed_seconds,
         kilotoken_seconds=speed.kilotoken_seconds,
         control=control,
+        parts=parts or None,
     )
 
 

@@ -30,6 +30,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from dartsim.config.sections.cluster import RooflineConfig
+
 KV_BYTES_PER_TOKEN = 57_344
 """28 layers x 4 heads x 128 x keys and values x 2 bytes."""
 
@@ -139,6 +141,38 @@ class GpuProfile:
             raise ValueError(f"context_tokens must be in [1, {self.kv_capacity_tokens}], got {context_tokens}")
         largest = min(self.max_num_seqs, self.kv_capacity_tokens // context_tokens)
         return max(n / self.iteration_seconds(n, kv_tokens=n * context_tokens) for n in range(1, largest + 1))
+
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Tokens of an iteration at which a roofline's linear layers are computed."""
+
+
+def roofline_profile(roofline: RooflineConfig) -> GpuProfile:
+    """Return a profile whose linear layers take the longer of reading their weights and computing the tokens.
+
+    An iteration reads the experts that at least one of its tokens is routed to; routing is taken as uniform.
+    """
+    each = roofline.token_seconds
+
+    def linear_seconds(tokens: int) -> float:
+        experts = 1.0 - (1.0 - roofline.expert_share) ** tokens
+        return max(roofline.iteration_seconds + roofline.expert_seconds * experts, tokens * each)
+
+    everything = roofline.iteration_seconds + roofline.expert_seconds
+    ridge = round(everything / each) if each else 0
+    sizes = (*(size for size in SIZES if size <= 2 * ridge or size <= 2), max(ridge, 2) + 2 * SIZES[-1])
+    return GpuProfile(
+        name="roofline",
+        source="a data sheet and a model's shape (cluster.engine.roofline)",
+        linear=tuple((size, linear_seconds(size)) for size in sizes),
+        linear_slope_seconds=each,
+        head_seconds=0.0,
+        kv_seconds=roofline.kv_seconds,
+        prefill_pair_seconds=roofline.pair_seconds,
+        image_seconds=0.0,
+        kv_capacity_tokens=roofline.kv_tokens,
+        max_num_seqs=roofline.max_num_seqs,
+    )
 
 
 H100 = GpuProfile(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heapreplace
 
 from dartsim.core.ports import Learner
-from dartsim.core.types import Batch, UpdateResult, Weights
+from dartsim.core.types import Batch, Trajectory, UpdateResult, Weights
 from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.prompts import PromptModel
 
@@ -58,6 +59,53 @@ class UpdateTokens:
         return sum(self.of_group([len(t.turns) for t in group.trajectories]) for group in batch.groups)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateParts:
+    """Times an update part by part: ranks share the sequences of each gradient step, and wait for the slowest.
+
+    Attributes:
+        ranks: Number of ranks.
+        minibatches: Gradient steps of an update.
+        max_tokens: Tokens of a micro-batch; a longer sequence is alone.
+        step_seconds: Fixed time of a gradient step.
+        micro_seconds: Fixed time of a micro-batch.
+        token_seconds: Time per token on one rank.
+        pair_seconds: Time of attention on one rank, per pair of tokens of a sequence.
+    """
+
+    ranks: int
+    minibatches: int = 1
+    max_tokens: int = 8_192
+    step_seconds: float = 0.0
+    micro_seconds: float = 0.0
+    token_seconds: float = 0.0
+    pair_seconds: float = 0.0
+
+    def seconds(self, lengths: Sequence[int]) -> float:
+        """Return the time of an update of sequences of these lengths, in their order."""
+        size = -(-len(lengths) // self.minibatches) or 1
+        return sum(self._step(lengths[start : start + size]) for start in range(0, len(lengths), size))
+
+    def _step(self, lengths: Sequence[int]) -> float:
+        """Return the time of a gradient step; the longest sequences are placed first, each on the least busy rank."""
+        busy = [(0.0, rank, 0) for rank in range(self.ranks)]
+        for length in sorted(lengths, reverse=True):
+            seconds, rank, tokens = busy[0]
+            seconds += length * self.token_seconds + length * (length + 1) / 2 * self.pair_seconds
+            heapreplace(busy, (seconds, rank, tokens + length))
+        micros = max(1, max(-(-tokens // self.max_tokens) for _, _, tokens in busy))
+        return self.step_seconds + micros * self.micro_seconds + max(seconds for seconds, _, _ in busy)
+
+    def of(self, batch: Batch) -> float:
+        """Return the time of a batch's update; each trajectory is one sequence, its first prompt and all replies."""
+        return self.seconds([_sequence(each) for group in batch.groups for each in group.trajectories])
+
+
+def _sequence(trajectory: Trajectory) -> int:
+    replies = [turn.reply for turn in trajectory.turns]
+    return replies[0].prompt_tokens + sum(reply.response_tokens for reply in replies) if replies else 0
+
+
 @dataclass(slots=True, eq=False)
 class SimLearner:
     """A trainer's speed behind the port ``Learner``: a fixed time plus one per 1,000 computed tokens, then the update.
@@ -70,17 +118,21 @@ class SimLearner:
     fixed_seconds: float
     kilotoken_seconds: float
     control: ControlLoop | None = None
+    parts: UpdateParts | None = None
+    """Times updates by the real lengths of their sequences, in place of ``kilotoken_seconds``."""
 
     def seconds(self, batch: Batch) -> float:
         """Return the duration of a batch's update without faults."""
-        return self._seconds(self.tokens.of(batch))
+        return self._seconds(batch, self.tokens.of(batch))
 
-    def _seconds(self, tokens: int) -> float:
+    def _seconds(self, batch: Batch, tokens: int) -> float:
+        if self.parts is not None:
+            return self.fixed_seconds + self.parts.of(batch)
         return self.fixed_seconds + self.kilotoken_seconds * tokens / 1000.0
 
     async def update(self, batch: Batch) -> UpdateResult:
         tokens = self.tokens.of(batch)
-        seconds = self._seconds(tokens)
+        seconds = self._seconds(batch, tokens)
         await asyncio.sleep(seconds)
         result = await self.inner.update(batch)
         if self.control is not None:

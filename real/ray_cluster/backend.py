@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dartsim.config import Config
+from dartsim.core.errors import ConfigError
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
 from dartsim.real.ray_cluster.desktops import DesktopHost, RayProvider
@@ -49,10 +50,14 @@ def session(config: Config) -> AbstractContextManager[None]:
     """Return the connection to the configured cluster, for the length of a run; it may be nested.
 
     Raises:
-        ConfigError: If Ray is not installed, or no cluster answers.
+        ConfigError: If Ray is not installed, no cluster answers, or the shared folder is not there.
     """
     if config.ray.address is None:
         return nullcontext()
+    if config.ray.folder is not None and not Path(config.ray.folder).is_dir():
+        raise ConfigError(
+            f"ray.folder = {config.ray.folder!r} is no folder of this machine; make it, on a disk that all nodes share"
+        )
     cpus, resources = 0.0, dict[str, float]()
     for count, own in (actors(config, kind) for kind in KINDS if placed(config, kind)):
         options = actor_options(own)

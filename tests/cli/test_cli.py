@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
-from dartsim.cli import compare
 from dartsim.config import to_toml
 from dartsim.run.execute import execute
 
@@ -114,7 +113,7 @@ def test_the_same_command_finishes_an_interrupted_comparison_and_more_seeds_add_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(compare, "make_runs", first_only)
+        patch.setattr("dartsim.lab.compared_runs.make_runs", first_only)
         assert dartsim(*arguments) == 130
     (folder,) = Path("runs").iterdir()
     written = {}

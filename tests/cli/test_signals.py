@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli import compare
 from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.config import load, to_toml
 from dartsim.observe.rundir import CONFIG
@@ -67,7 +66,7 @@ def test_what_is_interrupted_ends_with_its_code(dartsim, monkeypatch, capsys, en
     capsys.readouterr()
     assert dartsim("run", "dart", "--out", "begun") == code
     assert "dartsim run begun" in capsys.readouterr().err
-    monkeypatch.setattr(compare, "make_runs", ended)
+    monkeypatch.setattr("dartsim.lab.compared_runs.make_runs", ended)
     assert dartsim("compare", "dart", "coupled", "--out", "both") == code
     monkeypatch.setattr("dartsim.lab.sweep.InProcess.run", ended)
     assert dartsim("fuzz", "--processes", "1") == code

@@ -33,6 +33,15 @@ def test_what_ray_cannot_place_is_refused(overrides, message):
         load(preset_name="tiny", overrides=overrides)
 
 
+def test_a_shared_folder_that_is_not_there_is_refused_before_anything_starts(tmp_path):
+    from dartsim.run.execute import execute
+
+    config = load(preset_name="tiny", overrides=[*PARTS, f'ray.folder="{tmp_path / "shared"}"'])
+    with pytest.raises(ConfigError, match=r"ray\.folder.*shared"):
+        execute(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_only_what_is_real_and_wanted_is_placed():
     from dartsim.real.ray_cluster.backend import placed
 

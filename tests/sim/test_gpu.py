@@ -1,8 +1,11 @@
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dartsim.sim.gpu import A100_80, H100, KV_BYTES_PER_TOKEN, PROFILES
+from dartsim.config.sections.cluster import RooflineConfig
+from dartsim.sim.gpu import A100_80, H100, KV_BYTES_PER_TOKEN, PROFILES, roofline_profile
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
@@ -52,3 +55,21 @@ def test_peak_rate_is_the_best_batch_that_fits():
     assert crowded < H100.peak_tokens_per_second(1_000)
     with pytest.raises(ValueError, match="context_tokens"):
         H100.peak_tokens_per_second(0)
+
+
+def roofline(**changes):
+    numbers = {"iteration_seconds": 4e-3, "token_seconds": 2e-5, "kv_seconds": 1e-8, "pair_seconds": 1e-9}
+    return roofline_profile(RooflineConfig(**numbers | changes))
+
+
+def test_a_roofline_reads_weights_until_computing_takes_longer():
+    profile = roofline()
+    assert profile.linear_seconds(1) == profile.linear_seconds(100) == 4e-3
+    assert profile.linear_seconds(4_000) == pytest.approx(4_000 * 2e-5)
+
+
+@given(st.integers(1, 500), st.floats(0.0, 0.2), st.floats(0.0, 0.02))
+def test_more_tokens_or_experts_never_take_less_time(tokens, share, seconds):
+    profile = roofline(expert_seconds=seconds, expert_share=share)
+    assert profile.linear_seconds(tokens) <= profile.linear_seconds(tokens + 1) + 1e-12
+    assert profile.linear_seconds(tokens) >= roofline().linear_seconds(tokens) * 0.999

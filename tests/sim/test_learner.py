@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dartsim.core.errors import InvariantViolated
 from dartsim.core.types import UpdateResult, Weights
-from dartsim.sim.learner import SimLearner, UpdateTokens, VersionCounter
+from dartsim.sim.learner import SimLearner, UpdateParts, UpdateTokens, VersionCounter
 from dartsim.sim.prompts import PromptModel
 from dartsim.testing.ports import check_learner, sample_batch, sample_trajectory
 
@@ -88,3 +88,35 @@ async def test_a_learner_that_answers_something_else_does_not_conform(result, me
 
     with pytest.raises(InvariantViolated, match=message):
         await check_learner(Wrong())
+
+
+LENGTHS = st.lists(st.integers(1, 4_000), min_size=1, max_size=24)
+
+
+def parts(ranks, **changes):
+    costs = {"step_seconds": 2.0, "micro_seconds": 0.5, "token_seconds": 1e-3, "pair_seconds": 1e-7}
+    return UpdateParts(ranks=ranks, **costs | changes)
+
+
+def test_ranks_share_sequences_and_wait_for_the_slowest():
+    alone = {"step_seconds": 0.0, "micro_seconds": 0.0, "pair_seconds": 0.0}
+    assert parts(2, **alone).seconds([3_000, 2_000, 1_000]) == 3.0
+    assert parts(2, **alone).seconds([3_000, 1_000]) == 3.0, "the other rank idles"
+    assert parts(2, **alone, minibatches=2).seconds([3_000, 1_000, 1_000, 1_000]) == 4.0
+    assert parts(1, max_tokens=2_000).seconds([1_000] * 3) == pytest.approx(2.0 + 2 * 0.5 + 3.0 + 0.15, abs=0.001)
+
+
+@given(LENGTHS, st.integers(1, 8), st.integers(1, 4))
+def test_more_parts_take_no_less_time_and_one_rank_no_less_than_many(lengths, ranks, minibatches):
+    many, one = parts(ranks, minibatches=minibatches), parts(1, minibatches=minibatches)
+    assert many.seconds(lengths) <= one.seconds(lengths) + 1e-9
+    assert one.seconds(lengths) >= parts(1).seconds(lengths) - 1e-9
+
+
+async def test_an_update_by_parts_counts_the_real_lengths():
+    whole = parts(1, max_tokens=10**9)
+    timed = SimLearner(VersionCounter(), TURNS, fixed_seconds=7.0, kilotoken_seconds=1e9, parts=whole)
+    replies = [[turn.reply for turn in each.turns] for each in BATCH.groups[0].trajectories]
+    lengths = [first.prompt_tokens + sum(r.response_tokens for r in (first, *more)) for first, *more in replies]
+    await timed.update(BATCH)
+    assert now() == pytest.approx(7.0 + whole.seconds(lengths))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dartsim.config.sections.faults import FaultsConfig
-from dartsim.core.section import Positive, Seconds, Section
+from dartsim.core.section import Positive, Seconds, Section, Share
 
 
 class HostsConfig(Section):
@@ -19,6 +19,19 @@ class HostsConfig(Section):
     slow_cores: float = Field(1.0, gt=0, description="Cores of a slow machine.")
     memory_gib: float = Field(128.0, gt=0, description="Memory of each machine, GiB.")
     concurrent_starts: Positive = Field(4, description="Desktops that one machine boots at the same time.")
+
+
+class RooflineConfig(Section):
+    """An engine's times and memory from a data sheet and a model's shape, as `dartsim predict` derives them."""
+
+    iteration_seconds: Seconds = Field(0.0, description="Reading all weights, per iteration; 0: engine.gpu is used.")
+    expert_seconds: Seconds = Field(0.0, description="Reading all routed experts besides, if all are needed.")
+    expert_share: Share = Field(0.0, description="Share of the experts that one token is routed to.")
+    token_seconds: Seconds = Field(0.0, description="Computing one token, without attention.")
+    kv_seconds: Seconds = Field(0.0, description="Reading one token of context of a decoding sequence.")
+    pair_seconds: Seconds = Field(0.0, description="Attention of a prompt, per (query, key) pair.")
+    kv_tokens: Positive = Field(1_000_000, description="Tokens that the cache holds.")
+    max_num_seqs: Positive = Field(256, description="Sequences computed at the same time, below 8,192.")
 
 
 class EngineConfig(Section):
@@ -47,6 +60,7 @@ class EngineConfig(Section):
     gpu: str = Field(
         "h100_fp8", description="GPU profile, see `dartsim config --list profiles` (DART: quantized H100)."
     )
+    roofline: RooflineConfig = Field(default_factory=RooflineConfig, description="Times in place of a GPU profile's.")
     overhead_seconds: Seconds = Field(1.5, description="Network, base64 and image preprocessing of a request (1 to 3).")
     prepare_seconds: Seconds = Field(
         0.0, description="Start of a weight load, before reload_seconds: running requests continue, none arrive."
@@ -58,6 +72,7 @@ class EngineConfig(Section):
     prompt: Literal["gui", "text"] = Field(
         "gui", description="Prompts: screenshots and earlier replies (gui), or one short text (text)."
     )
+    prompt_tokens: Positive = Field(345, description="text: length of a prompt, tokens.")
     reply_tokens: dict[str, Any] | float | None = Field(
         None, description="Length of a reply, tokens: a number or a distribution; none: DART's measured replies."
     )
@@ -85,6 +100,21 @@ class LearnerConfig(Section):
         "DART: 913 turns, 12,800 tokens each, one sequence per turn.",
     )
     gpus: Positive = Field(8, description="GPUs of the trainer; used for costs and `dartsim plan` only (DART: 8 H100).")
+    ranks: Positive | None = Field(
+        None,
+        description="Groups of GPUs that share an update's sequences by their real lengths, and wait for the slowest; "
+        "none: every trajectory counts with the mean lengths of its turns, and its tokens are shared evenly.",
+    )
+    step_seconds: Seconds = Field(
+        0.0,
+        description="ranks: fixed time of each gradient step (trainer.optimizer.minibatches): the optimizer.",
+    )
+    micro_seconds: Seconds = Field(
+        0.0, description="ranks: fixed time of each micro-batch (trainer.optimizer.max_tokens): gathering of weights."
+    )
+    pair_seconds: Seconds = Field(
+        0.0, description="ranks: time of attention, per pair of tokens of a sequence, on one rank."
+    )
 
 
 class ClusterConfig(Section):

@@ -149,7 +149,8 @@ async def test_a_port_that_takes_connections_before_there_is_a_server(client, vm
 
 
 @pytest.mark.parametrize(
-    ("how", "found"), [("off", "nothing listens"), ("black", "a black screen"), ("html500", "found status 500")]
+    ("how", "found"),
+    [("off", "nothing listens"), ("black", "a black screen"), ("html500", r"found status 500 \(500 Internal")],
 )
 async def test_a_desktop_that_never_gets_ready_says_why(client, vm, how, found):
     if how == "off":

@@ -1,0 +1,181 @@
+"""Fitting rows of a table, and predicting the others."""
+
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from dartsim.core.errors import ConfigError
+from dartsim.lab.prediction import Predictor, ranking
+from dartsim.lab.published import read_table, setup
+from dartsim.lab.published_runs import reply_lengths, simulate
+from dartsim.sim.latency import Capped, from_spec
+
+TRUE = {"efficiency": 0.7, "step_cost": 1.8, "call_seconds": 9.0, "sync_cost": 2.0}
+SMALL = {
+    "machines": {"gpu": "H100", "trainer": 2, "rollout": 2},
+    "model": {"name": "Qwen3-4B"},
+    "workload": {"groups": 8, "group_size": 4, "reply_tokens": 600.0, "reply_spread": 0.5, "longest": 2048},
+    "scheduler": {"preset": "verl-partial", "ahead": 2.0},
+}
+
+
+def row(name, *figures, **changes):
+    return {"name": name, "figures": [dict(zip(("figure", "value"), each, strict=True)) for each in figures], **changes}
+
+
+def written(folder: Path, rows, **changes):
+    tree = {"id": "t", "title": "a table", "source": "a test", **SMALL, **changes, "rows": rows}
+    path = folder / "t.toml"
+    path.write_text(tomli_w.dumps(tree))
+    return path
+
+
+def with_truth(folder: Path, rows, **changes):
+    """Write a table whose figures are simulated with the true parameters."""
+    table = read_table(written(folder, rows, **changes), fit=[])
+    for each, known in zip(rows, table.rows, strict=True):
+        found = simulate(setup(table, known), TRUE, 0)
+        each["figures"] = [{**figure, "value": found[figure["figure"]]} for figure in each["figures"]]
+    return written(folder, rows, **changes)
+
+
+UPDATES = [
+    row("short", ("update_seconds", 1.0), workload={"reply_tokens": 200.0}),
+    row("long", ("update_seconds", 1.0), workload={"reply_tokens": 30_000.0}),
+    row("other", ("update_seconds", 1.0), workload={"reply_tokens": 9_000.0}, machines={"trainer": 4}),
+]
+
+
+def test_updates_of_known_parameters_give_them_back_and_predict_another(tmp_path):
+    found = Predictor(with_truth(tmp_path, UPDATES, kind="update", fit=["short", "long"])).run()
+    values = {each["name"]: each for each in found["parameters"]}
+    assert values["efficiency"]["median"] == pytest.approx(0.7, rel=0.15)
+    assert values["step_cost"]["median"] == pytest.approx(1.8, rel=0.15)
+    assert [each["determined"] for each in found["parameters"]] == ["yes", "yes"]
+    assert found["identified"]
+    assert abs(found["rows"][2]["error"]) < 0.1
+    assert found["rows"][2]["low"] < found["rows"][2]["published"] < found["rows"][2]["high"]
+
+
+def test_what_the_rows_do_not_determine_is_named(tmp_path):
+    found = Predictor(with_truth(tmp_path, UPDATES, kind="update", fit=["long"])).run()
+    assert {each["name"]: each["determined"] for each in found["parameters"]} == {
+        "efficiency": "yes",
+        "step_cost": "no",
+    }
+    assert not found["identified"]
+
+
+def test_without_a_fitted_row_the_data_sheet_predicts_with_a_wider_interval(tmp_path):
+    path = with_truth(tmp_path, UPDATES, kind="update", fit=["short", "long"])
+    fitted, alone = (Predictor(path, fit=fit).run()["rows"][2] for fit in (None, []))
+    assert alone["high"] / alone["low"] > 1.3 * fitted["high"] / fitted["low"]
+    assert not alone["fitted"]
+
+
+def test_a_run_is_predicted_by_its_scheduler(tmp_path):
+    rows = [
+        row("sync", ("step_seconds", 1.0), ("update_seconds", 1.0), scheduler={"preset": "coupled"}),
+        row("async", ("step_seconds", 1.0)),
+    ]
+    path = with_truth(tmp_path, rows, fit=["sync"])
+    found = Predictor(path).run()
+    assert all(abs(each["error"]) < 0.25 for each in found["rows"]), (
+        "fitted, and another scheduler on the same machines"
+    )
+    assert found["rows"][2]["published"] < found["rows"][0]["published"], "rollout and updates overlap"
+    assert found["simulations"] == len(found["fit"]) * 5 + 2 * 8
+
+
+def test_a_file_that_continues_another_starts_from_what_that_one_found(tmp_path):
+    first = with_truth(tmp_path, UPDATES[:2], kind="update", fit=["short", "long"])
+    before = first.rename(tmp_path / "before.toml")
+    second = with_truth(tmp_path, UPDATES[2:], kind="update", after=before.name)
+    found = Predictor(second).run()
+    assert [each["determined"] for each in found["parameters"]] == ["yes", "yes"]
+    assert abs(found["rows"][0]["error"]) < 0.1
+    with pytest.raises(ConfigError, match="both need the same kind"):
+        Predictor(written(tmp_path, UPDATES[2:], kind="run", after=before.name)).run()
+
+
+def test_means_over_growing_replies_are_refused_unless_their_window_is_short(tmp_path):
+    windows = {"first": [0, 100], "long": [0, 400]}
+    figures = [{"figure": "step_seconds", "value": 50.0, "steps": steps} for steps in windows.values()]
+    path = written(tmp_path, [{"name": "a", "figures": figures}], workload={**SMALL["workload"], "grows": True})
+    short, long = Predictor(path).run()["rows"]
+    assert short["supported"]
+    assert (long["supported"], long["predicted"]) == (False, None)
+    assert "replies grow" in long["reason"]
+
+
+def test_an_unsupported_table_says_why_and_simulates_nothing(tmp_path):
+    found = Predictor(written(tmp_path, [row("a", ("step_seconds", 5.0))], unsupported="no lengths")).run()
+    assert (found["rows"][0]["reason"], found["simulations"], found["parameters"]) == ("no lengths", 0, [])
+
+
+def test_hours_are_of_a_window_of_steps(tmp_path):
+    figures = [{"figure": "total_hours", "value": 2.0, "steps": [0, 100]}, {"figure": "step_seconds", "value": 72.0}]
+    hours, step = Predictor(written(tmp_path, [{"name": "a", "figures": figures}])).run()["rows"]
+    assert hours["predicted"] == pytest.approx(step["predicted"] * 100 / 3600)
+    assert hours["error"] == pytest.approx(step["error"])
+
+
+@pytest.mark.parametrize("mean", [300.0, 1_500.0])
+def test_replies_have_the_wanted_mean_after_they_are_cut(tmp_path, mean):
+    workload = {**SMALL["workload"], "reply_tokens": mean}
+    table = read_table(written(tmp_path, [row("a")], workload=workload))
+    assert Capped(from_spec(reply_lengths(setup(table, table.rows[0]))), 2048.0).mean == pytest.approx(mean, rel=0.01)
+
+
+def test_the_ranking_compares_rows_of_one_figure():
+    def entry(name, published, predicted, figure="step_seconds", *, fitted=False):
+        numbers = {"published": published, "predicted": predicted, "fitted": fitted}
+        return {"row": name, "figure": figure, "supported": True, **numbers}
+
+    rows = [entry("a", 3.0, 4.0), entry("b", 2.0, 3.0), entry("c", 1.0, 3.5), entry("d", 0.1, 0.1, "wait_seconds")]
+    assert ranking("step_seconds", rows) == {"tau": pytest.approx(1 / 3), "best": "c", "best_named": False}
+    assert ranking("wait_seconds", rows)["tau"] is None
+    assert ranking("step_seconds", [entry("a", 1.0, 1.0, fitted=True)] * 2)["best_named"] is None
+
+
+ONE = [row("a", ("step_seconds", 5.0))]
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "words"),
+    [
+        (ONE, {"fit": ["b"]}, "there is no row .*'b'"),
+        (ONE * 2, {}, "two rows are called 'a'"),
+        ([row("a", ("speed", 1.0))], {}, "there is no figure"),
+        ([row("a", ("total_hours", 1.0))], {}, "needs steps"),
+        ([row("a")], {"fit": ["a"]}, "has no figures"),
+        (ONE, {"machines": {"gpu": "H1000", "trainer": 1, "rollout": 1}}, "data sheet of a GPU"),
+        (ONE, {"machines": {"gpu": "H100", "trainer": 1}}, "machines.colocated"),
+        (ONE, {"model": {"name": "mine"}}, "parameters, layers"),
+        (ONE, {"workload": {"groups": 2}}, "reply_tokens is missing"),
+        (ONE, {"assumed": {"groups": 0.5}}, "may be assumed"),
+        (ONE, {"assumed": {"turn_seconds": 0.5}}, "needs a value above 0"),
+        ([{**ONE[0], "unsupported": "why"}], {"fit": ["a"]}, "is to be fitted, and unsupported"),
+        ([row("a", ("step_seconds", -1.0))], {}, "greater than 0"),
+        ([{**ONE[0], "workload": {"grups": 3}}], {}, "row 'a', workload: grups"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_place(tmp_path, rows, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        read_table(written(tmp_path, rows, **changes))
+
+
+def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_table(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("id = ")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        read_table(tmp_path / "bad.toml")
+
+
+def test_every_published_table_is_a_valid_file():
+    files = sorted((Path(__file__).parents[2] / "experiments" / "published").glob("*.toml"))
+    tables = [read_table(path) for path in files]
+    assert [table.id for table in tables] == [path.stem for path in files]
+    assert all(table.unsupported or table.rows for table in tables)

@@ -1,0 +1,73 @@
+"""Times from data sheets: what more hardware, more tokens or a larger model must do to them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dartsim.core.errors import ConfigError
+from dartsim.lab.roofline import MODELS, SHEETS, engine_settings, switch_seconds, sync_seconds, update_settings
+from dartsim.sim.learner import UpdateParts
+
+GPU, MODEL = SHEETS["H100"], MODELS["Qwen3-8B"]
+SHEET, SIZE = st.sampled_from(list(SHEETS.values())), st.sampled_from(list(MODELS.values()))
+LENGTHS = st.lists(st.integers(1, 20_000), min_size=1, max_size=40)
+
+
+def update_seconds(lengths, gpu=GPU, model=MODEL, **options):
+    found = update_settings(gpu, model, **{"gpus": 16, "ranks": 4, "efficiency": 1.0} | options)
+    token = found["kilotoken_seconds"] * found["ranks"] / 1000.0
+    costs = {name: found[name] for name in ("ranks", "step_seconds", "micro_seconds", "pair_seconds")}
+    return UpdateParts(token_seconds=token, max_tokens=16_384, **costs).seconds(lengths)
+
+
+@given(LENGTHS, SHEET, SIZE, st.sampled_from([1, 2, 4, 8]))
+def test_more_ranks_never_take_more_time_for_the_same_update(lengths, gpu, model, ranks):
+    def seconds(ranks):
+        return update_seconds(lengths, gpu, model, gpus=16 * ranks, ranks=ranks, backend="fsdp")
+
+    assert seconds(2 * ranks) <= seconds(ranks) * (1.0 + 1e-9)
+
+
+@given(LENGTHS, SHEET, SIZE, st.floats(0.2, 2.0))
+def test_efficiency_speeds_up_and_longer_replies_slow_down(lengths, gpu, model, efficiency):
+    def seconds(lengths, efficiency):
+        return update_seconds(lengths, gpu, model, efficiency=efficiency)
+
+    assert seconds(lengths, 1.1 * efficiency) < seconds(lengths, efficiency)
+    assert seconds([length + 100 for length in lengths], efficiency) > seconds(lengths, efficiency)
+
+
+def test_adapters_cost_less_than_all_weights_and_a_further_pass_more():
+    lengths = [4_000] * 16
+    assert update_seconds(lengths, trains="lora") < update_seconds(lengths) < update_seconds(lengths, forwards=1)
+
+
+def test_an_engine_of_more_gpus_reads_faster_and_holds_more():
+    one, two = (engine_settings(GPU, MODEL, gpus=gpus, efficiency=1.0) for gpus in (1, 2))
+    assert two["iteration_seconds"] < one["iteration_seconds"]
+    assert two["kv_tokens"] > 2 * one["kv_tokens"]
+    assert one["kv_tokens"] == pytest.approx((72e9 - 4e9 - 2 * 8.19e9) / 147_456, abs=1)
+
+
+def test_experts_are_read_besides_what_every_token_needs():
+    found = engine_settings(SHEETS["H200"], MODELS["Qwen3-30B-A3B"], gpus=2, efficiency=1.0)
+    rate = 2 * 4.8e12 * 0.65
+    read = found["expert_seconds"] * rate / 2.0
+    assert found["expert_share"] == 8 / 128
+    assert read == pytest.approx((30.5e9 - 3.3e9) / (1.0 - 8 / 128))
+
+
+def test_a_model_that_does_not_fit_is_refused():
+    with pytest.raises(ConfigError, match="do not fit on an engine of 1 GPUs"):
+        engine_settings(GPU, MODELS["Qwen2.5-72B"], gpus=1, efficiency=1.0)
+
+
+@given(SIZE, st.integers(1, 64))
+def test_a_sync_moves_every_byte_over_its_path(model, nodes):
+    def seconds(path, **options):
+        return sync_seconds(model, path, **{"gpu": GPU, "inside": False, "gpus": 8 * nodes} | options)
+
+    assert seconds("nccl", inside=True) < seconds("nccl")
+    assert seconds("files", gpus=8 * nodes + 8) < seconds("files")
+    assert seconds("ipc", cost=2.0) == pytest.approx(2.0 * seconds("ipc"))
+    assert switch_seconds(model, gpus=16) < switch_seconds(model, gpus=8)
