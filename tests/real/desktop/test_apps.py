@@ -175,16 +175,16 @@ def test_an_application_that_crashes_masks_its_attempt_and_asks_nothing_afterwar
 @pytest.mark.docker
 @pytest.mark.slow
 def test_a_crash_that_gimp_catches_masks_its_attempt_and_its_end_does_not(spec):
-    async def end_by(client, signal):
+    async def end_by(client, command):
         await client.launch(["gimp"])
-        gone = f"until pkill -{signal} -f '^/usr/bin/gimp'; do sleep 0.1; done; while pgrep gimp; do sleep 0.1; done"
-        await client.execute(f"until wmctrl -l | grep -q 'GNU Image'; do sleep 0.1; done; {gone}", shell=True)
+        shown = "until wmctrl -l | grep -q 'GNU Image'; do sleep 0.1; done"
+        await client.execute(f"{shown}; while pgrep -x 'gimp.*'; do {command}; sleep 0.5; done", shell=True)
 
     async def use(desktop):
         await desktop.reset(task(), seed=1)
-        await end_by(desktop.client, "TERM")
+        await end_by(desktop.client, "wmctrl -c 'GNU Image'")
         assert await desktop.evaluate() == 0.0
-        await end_by(desktop.client, "SEGV")
+        await end_by(desktop.client, "pkill -SEGV -f '^/usr/bin/gimp'")
         with pytest.raises(ApplicationCrashed, match="gimp"):
             await desktop.evaluate()
 
