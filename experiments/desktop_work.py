@@ -57,9 +57,9 @@ from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
 from dartsim.run.system import System
 from dartsim.sim.learner import VersionCounter
-from dartsim.store.database import read_documents, reading
+from dartsim.store.database import DATABASE_FILE, read_documents, reading
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import DATABASE_FILE, SqlStore
+from dartsim.store.sql import SqlStore
 from experiments.arms import declared
 from experiments.study import Figures, Options
 

@@ -24,11 +24,10 @@ from dartsim.config import Config
 from dartsim.lab.comparison import half_width
 from dartsim.lab.virtual import as_json
 from dartsim.observe.metrics import read_updates
-from dartsim.observe.rundir import read_run
+from dartsim.observe.rundir import METRICS, read_run
 from dartsim.observe.timings import read_timings
 from dartsim.real.scratch import scratch_folder
 from dartsim.rollout.history import num_images
-from dartsim.run.resume_point import METRICS
 from experiments.real_loop import config, mean_checks, require_vllm, run_seed, sizes, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 

@@ -150,8 +150,7 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
 
 
 def _read(path: Path) -> EndedRun:
-    from dartsim.observe.rundir import read_run, reading
-    from dartsim.run.resume_point import METRICS
+    from dartsim.observe.rundir import METRICS, read_run, reading
 
     summary = read_run(path).summary
     with reading(path):

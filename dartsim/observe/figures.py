@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.records import Snapshot, UpdateRecord
 from dartsim.observe.states import POPULATIONS, PhaseState
+
+T = TypeVar("T")
 
 
 class FigureStyle(NamedTuple):
@@ -334,8 +336,7 @@ def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
 
 def updates(records: Sequence[UpdateRecord]) -> dict[str, list[float]]:
     """Return the updates as columns; if there are many, an even selection that includes the last one."""
-    step = -(-len(records) // MAX_UPDATES) or 1
-    kept = records[::-step][::-1]
+    kept = thinned(records, MAX_UPDATES)
     return {
         "update": [record.update for record in kept],
         "time_hours": [round(record.time / 3600.0, 6) for record in kept],
@@ -344,6 +345,12 @@ def updates(records: Sequence[UpdateRecord]) -> dict[str, list[float]]:
         "staleness_mean": [round(record.staleness_mean, 6) for record in kept],
         "staleness_max": [record.staleness_max for record in kept],
     }
+
+
+def thinned(values: Sequence[T], most: int) -> Sequence[T]:
+    """Return at most ``most`` values, an even selection that includes the last one."""
+    step = -(-len(values) // most) or 1
+    return values[::-step][::-1]
 
 
 def by_label(counts: Mapping[str, Mapping[str, float]], labels: Mapping[str, str]) -> dict[str, dict[str, float]]:

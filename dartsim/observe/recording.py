@@ -223,6 +223,17 @@ def _json_lines(path: Path, newest_bytes: int | None = None) -> Iterator[dict[st
                         yield value
 
 
+def _columns() -> Iterator[tuple[str, slice]]:
+    first = 1
+    for name, info in POPULATIONS.items():
+        yield name, slice(first, first + len(info.states))
+        first += len(info.states)
+
+
+STATE_COLUMNS: Mapping[str, slice] = dict(_columns())
+"""Where the states of each population are in a row of ``states.bin``; the time comes first."""
+
+
 class StateLog(RecordingLog):
     """Writes the time that components spent in each state, in steps: a row is all of it up to one moment.
 
@@ -231,7 +242,7 @@ class StateLog(RecordingLog):
     So the differences of two rows add up to components times the time between them.
     """
 
-    ROW = Struct(f"<d{sum(len(info.states) for info in POPULATIONS.values())}d")
+    ROW = Struct(f"<{max(columns.stop for columns in STATE_COLUMNS.values())}d")
 
     def __init__(self, path: Path, *, hours: float, until: float | None = None) -> None:
         """Continue the rows up to a time of the run, seconds; None: a new file."""

@@ -124,11 +124,8 @@ def wandb_sink(run: SinkRun) -> TrackerSink:
     wandb = _imported("wandb")
     return TrackerSink(
         wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            group=run.name,
-            name=run.label,
+            **_described(run, "WANDB_PROJECT"),
             dir=run.folder,
-            config=dict(run.config),
             reinit="create_new",  # runs of a comparison may share a process
             settings=wandb.Settings(console="off", quiet=True),
         )
@@ -139,16 +136,14 @@ def trackio_sink(run: SinkRun) -> TrackerSink:
     """Return a run of trackio, in the folder of all its projects."""
     trackio = _imported("trackio")
     return TrackerSink(
-        trackio.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            group=run.name,
-            name=run.label,
-            config=dict(run.config),
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
+        trackio.init(**_described(run, "TRACKIO_PROJECT"), embed=False, auto_log_gpu=False, auto_log_cpu=False)
     )
+
+
+def _described(run: SinkRun, variable: str) -> dict[str, Any]:
+    """Return what both trackers call the same; the project is that of an environment variable."""
+    project = os.environ.get(variable, PROJECT)
+    return {"project": project, "group": run.name, "name": run.label, "config": dict(run.config)}
 
 
 SINKS: Mapping[str, Callable[[SinkRun], UpdateWriter]] = {

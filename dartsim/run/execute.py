@@ -20,7 +20,18 @@ from dartsim.observe.metrics import JsonlWriter, SnapshotLog
 from dartsim.observe.recorder import report_preparing
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, AttemptLog, RecordingLog, SegmentLog, StateLog
 from dartsim.observe.records import Snapshot
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir, is_locked, lock_run, refuse_locked, write_run, write_text
+from dartsim.observe.rundir import (
+    CONFIG,
+    METRICS,
+    SNAPSHOTS,
+    SUMMARY,
+    RunDir,
+    is_locked,
+    lock_run,
+    refuse_locked,
+    write_run,
+    write_text,
+)
 from dartsim.observe.sinks import SINKS, SinkRun, check_sinks
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import desktop_backend
@@ -28,11 +39,12 @@ from dartsim.run.prepare import prepare_run
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
-from dartsim.run.resume_point import FIRST, METRICS, SETTINGS, SNAPSHOTS, ResumePoint
+from dartsim.run.resume_point import FIRST, SETTINGS, ResumePoint
 from dartsim.run.simulation import run_simulation
 from dartsim.run.watch import Watch, write_spacing
+from dartsim.store.database import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, SqlStore
+from dartsim.store.sql import SqlStore
 from dartsim.trainer.advantages import AdvantageRule
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scoring.pool import SandboxPool
 from dartsim.run.resume import stored_config
+from dartsim.store.database import DATABASE_FILE
 from dartsim.store.load import StoredScore, load_scores
-from dartsim.store.sql import DATABASE_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES
 from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import (
     CONFIG,
+    METRICS,
     SERIES,
+    SNAPSHOTS,
     SUMMARY,
     RunDir,
     is_locked,
@@ -42,10 +44,9 @@ from dartsim.run.execute import (
 )
 from dartsim.run.prepare import prepare_run
 from dartsim.run.results import RunResult
-from dartsim.run.resume_point import LIVES, METRICS, SETTINGS, SNAPSHOTS, ResumePoint, read_resume_point
+from dartsim.run.resume_point import LIVES, SETTINGS, ResumePoint, read_resume_point
 from dartsim.store.checkpoints import checkpoint_folders
-from dartsim.store.database import stored_documents
-from dartsim.store.sql import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER
+from dartsim.store.database import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER, stored_documents
 
 
 def resume(

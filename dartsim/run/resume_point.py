@@ -19,6 +19,7 @@ from dartsim.observe.recorder import Recorder
 from dartsim.observe.recorder_state import restore_state, undo_update
 from dartsim.observe.recording import SEGMENTS, read_segments, with_open_stays
 from dartsim.observe.records import Segment, Snapshot, UpdateRecord
+from dartsim.observe.rundir import METRICS, SNAPSHOTS
 
 if TYPE_CHECKING:
     from dartsim.curation import DataManager
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 LIVES, FIRST, SETTINGS = "lives", "first_success_rate", "config"
 """Names of documents: how each life of the run resumed, the success rate of its first weights, its configuration."""
-METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from typing import Any
 
 from dartsim.core.errors import LayoutUnknown, StoreFault, StoreFull
 
+DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
+"""File and folder names in a run directory."""
 LAYOUT = 3
 """Version of these tables: increase it whenever they change."""
 TABLES = {

@@ -42,14 +42,20 @@ from dartsim.core.types import (
 )
 from dartsim.store.blobs import BlobStore
 from dartsim.store.checkpoints import KEEP_CHECKPOINTS, Checkpoint, checkpoint_folder
-from dartsim.store.database import database_errors, make_tables, open_database, read_documents
+from dartsim.store.database import (
+    CHECKPOINTS_FOLDER,
+    DATABASE_FILE,
+    SCREENS_FOLDER,
+    database_errors,
+    make_tables,
+    open_database,
+    read_documents,
+)
 from dartsim.store.load import Torn, load_successes, load_trajectories
 from dartsim.store.memory import MemoryStore
 from dartsim.store.recovery import plan_recovery, untrained_attempts
 from dartsim.store.rows import NO_FILES, TurnFiles, files_of, task_row, trajectory_row
 
-DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
-"""File and folder names in a run directory."""
 MAX_CHANGES = 2_000
 COLLECTED = "collected"
 """State of a success collected before the run; it never changes."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
-from dartsim.store.database import open_database
-from dartsim.store.sql import DATABASE_FILE, SqlStore
+from dartsim.store.database import DATABASE_FILE, open_database
+from dartsim.store.sql import SqlStore
 
 TASK = Task("check", "Save the document.", "libreoffice", {"id": "check", "config": [{"type": "launch", "n": 1.5}]})
 

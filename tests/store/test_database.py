@@ -6,9 +6,9 @@ import pytest
 
 from dartsim.core.errors import LayoutUnknown, StoreFault, StoreFull
 from dartsim.core.types import MetricRecord, Score, ScoreRecord
-from dartsim.store.database import database_errors, make_tables, open_database, reading, stored_documents
+from dartsim.store.database import DATABASE_FILE, database_errors, make_tables, open_database, reading, stored_documents
 from dartsim.store.load import load_scores, load_trajectories
-from dartsim.store.sql import DATABASE_FILE, SqlStore
+from dartsim.store.sql import SqlStore
 
 
 def dump(path):

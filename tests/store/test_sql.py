@@ -9,9 +9,9 @@ from dartsim.core.errors import StoreFault, StoreFull
 from dartsim.core.types import Drop, SuccessSource
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.store.blobs import BlobStore
-from dartsim.store.database import reading
+from dartsim.store.database import DATABASE_FILE, reading
 from dartsim.store.load import load_successes, load_trajectories
-from dartsim.store.sql import DATABASE_FILE, SqlStore
+from dartsim.store.sql import SqlStore
 from dartsim.testing.ports import check_store
 
 

@@ -30,12 +30,13 @@ from dartsim.core.files import below
 from dartsim.core.png import check_png
 from dartsim.core.types import Drop, Ending
 from dartsim.observe.bias import EASY, HARD
-from dartsim.observe.figures import UTILIZATIONS, intervals
+from dartsim.observe.figures import MAX_UPDATES, UTILIZATIONS, intervals, thinned
 from dartsim.observe.metrics import read_snapshots, read_updates
-from dartsim.observe.page.run_state import ENDED, read_status
+from dartsim.observe.page.run_state import ENDED, plain_figures, read_status, shown_state
 from dartsim.observe.recording import (
     ATTEMPTS,
     SEGMENTS,
+    STATE_COLUMNS,
     STATES,
     AttemptColumns,
     AttemptRow,
@@ -44,9 +45,10 @@ from dartsim.observe.recording import (
     read_state_rows,
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
-from dartsim.observe.rundir import CONFIG, IDLE, STATUS, SUMMARY
+from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState
 from dartsim.observe.success import wilson
+from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
 
 T = TypeVar("T")
 
@@ -55,7 +57,6 @@ DrawnActions = Callable[[str, Mapping[str, Any], int, int], list[dict[str, Any]]
 
 MAX_ATTEMPTS = 20_000
 MAX_POINTS = 400
-MAX_UPDATES = 1000
 MAX_MARKS = 2000
 MAX_ATTRIBUTED = 12_000
 """Newest stays of each population in which causes of idle time are looked for while a run goes on."""
@@ -64,10 +65,8 @@ SMALLEST_LEVEL = 128
 CHUNK_ROWS = 8_000
 """A chunk of stays has about this many."""
 MAX_SCREEN_BYTES = 32 * 2**20
-SCREENS = "screens"
-DATABASE = "run.db"
 
-METRICS: Mapping[str, tuple[str, ...]] = {
+METRICS_SHOWN: Mapping[str, tuple[str, ...]] = {
     "loss": ("learner/loss",),
     "entropy": ("objective/entropy",),
     "kl": ("objective/kl_old_new",),
@@ -95,8 +94,8 @@ class RunDocuments:
         self._documents: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
             "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS, STATES)),
             "states": (states, ()),
-            "series": (self.series, ("snapshots.jsonl", "metrics.jsonl", SUMMARY)),
-            "lanes": (self.lanes, (STATES, SEGMENTS, "metrics.jsonl")),
+            "series": (self.series, (SNAPSHOTS, METRICS, SUMMARY)),
+            "lanes": (self.lanes, (STATES, SEGMENTS, METRICS)),
             "attempts": (self.attempts, (ATTEMPTS,)),
         }
 
@@ -118,7 +117,7 @@ class RunDocuments:
         """Return a text that changes whenever a document does."""
         name, _, rest = path.partition("/")
         if name == "attempt" and rest:
-            return f"{self._stamp(ATTEMPTS, DATABASE)}"
+            return f"{self._stamp(ATTEMPTS, DATABASE_FILE)}"
         files = self._documents["lanes" if name == "lanes" else path][1]
         state = _state(self.folder) if name == "now" else ""
         return f"{state}{self._stamp(*files)}"
@@ -131,11 +130,7 @@ class RunDocuments:
     def now(self) -> dict[str, Any]:
         status, config = _status(self.folder), self._config()
         summary = self._json(SUMMARY) or {}
-        state = status["state"]
-        if state == "running" and status.get("silent_since"):
-            state = "silent"
-        if state == "finished" and summary.get("failure"):
-            state = "failed"
+        state = shown_state(status, summary)
         run, counts = config.get("run", {}), status.get("counts", {})
         done, whole = float(status["run_seconds"]), float(status["of_seconds"])
         shares = [done / whole if whole else 0.0]
@@ -171,7 +166,7 @@ class RunDocuments:
                 for alarm in status.get("alarms", ())
             ],
             "counts": [{"name": name, "value": number} for name, number in counts.items()],
-            "figures": {name: value for name, value in summary.items() if isinstance(value, int | float)},
+            "figures": plain_figures(summary),
             "populations": self._populations(status),
             "waiting": _waiting(status),
             "idle": self._idle(state),
@@ -180,10 +175,9 @@ class RunDocuments:
     def _populations(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:
         members = _present_states(status)
         rows = self._cached(STATES, read_state_rows)
-        first, populations = 1, []
+        populations = []
         for name, info in POPULATIONS.items():
-            spent = rows[-1][first : first + len(info.states)] if rows else ()
-            first += len(info.states)
+            spent = rows[-1][STATE_COLUMNS[name]] if rows else ()
             whole = sum(spent)
             counted = Counter(state for state, _ in members[name].values())
             populations.append(
@@ -229,11 +223,10 @@ class RunDocuments:
         return None if window is None else attribute(window)
 
     def series(self) -> dict[str, Any]:
-        snapshots = self._cached("snapshots.jsonl", lambda path: read_snapshots(path, until=math.inf))
-        columns = intervals(_thinned(snapshots, MAX_POINTS))
+        snapshots = self._cached(SNAPSHOTS, lambda path: read_snapshots(path, until=math.inf))
+        columns = intervals(thinned(snapshots, MAX_POINTS))
         updates = self._updates()
-        shown = updates[:: -(-len(updates) // MAX_UPDATES) or 1]
-        shown += [] if not updates or shown[-1] is updates[-1] else [updates[-1]]
+        shown = thinned(updates, MAX_UPDATES)
         samples, total = {}, 0
         for record in updates:
             total += record.num_turns
@@ -254,7 +247,7 @@ class RunDocuments:
                 "reply_tokens": [
                     _ratio(record.metrics, "learner/response_tokens", "learner/turns") for record in shown
                 ],
-                **{name: [_sum(record.metrics, keys) for record in shown] for name, keys in METRICS.items()},
+                **{name: [_sum(record.metrics, keys) for record in shown] for name, keys in METRICS_SHOWN.items()},
             },
             "success": self._success(updates, samples),
             "difficulty": self._difficulty(),
@@ -299,7 +292,7 @@ class RunDocuments:
             if row.update is not None and row.columns.task in kinds:
                 by_update[row.update][kinds[row.columns.task]] += 1
         times = {record.update: record.time for record in self._updates()}
-        shown = [update for update in _thinned(sorted(by_update), MAX_POINTS) if update in times]
+        shown = [update for update in thinned(sorted(by_update), MAX_POINTS) if update in times]
         return {
             "version": shown,
             "seconds": [round(times[update], 3) for update in shown],
@@ -314,12 +307,11 @@ class RunDocuments:
         end = rows[-1][0] if rows else 0.0
         segments = self._segments()
         ends = [segment[3] for own in segments for segment in own]
-        sizes = {part["name"]: part["size"] for part in self._populations(_status(self.folder))}
-        first, populations = 1, []
-        for name, info in POPULATIONS.items():
-            columns = slice(first, first + len(info.states))
-            first = columns.stop
-            populations.append({"name": name, "size": sizes[name], "levels": levels(rows, columns)})
+        members = _present_states(_status(self.folder))
+        populations = [
+            {"name": name, "size": len(members[name]), "levels": levels(rows, columns)}
+            for name, columns in STATE_COLUMNS.items()
+        ]
         width = chunk_seconds(segments)
         densest = max(segments, key=len, default=[])
         known = sorted({math.floor(segment[3] / width) for segment in densest})
@@ -422,9 +414,9 @@ class RunDocuments:
     def _turns(self, number: int) -> tuple[str | None, list[dict[str, Any]], str | None]:
         """Return an attempt's instruction and turns from the database, or why there are none."""
         try:
-            if not below(self.folder, DATABASE).is_file():
+            if not below(self.folder, DATABASE_FILE).is_file():
                 return None, [], "the run has no database (curation.store)"
-            with self._database() as database:
+            with reading(below(self.folder, DATABASE_FILE)) as database:
                 query = "SELECT instruction, turns FROM trajectories JOIN tasks USING (task) WHERE attempt = ?"
                 found = database.execute(query, (number,)).fetchone()
             if found is None:
@@ -477,7 +469,7 @@ class RunDocuments:
         digest = name.removesuffix(".png")
         if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
             raise KeyError(name)
-        path = below(self.folder, f"{SCREENS}/{digest[:2]}/{digest}.png")
+        path = below(self.folder, f"{SCREENS_FOLDER}/{digest[:2]}/{digest}.png")
         if not path.is_file():
             raise KeyError(name)
         if (size := path.stat().st_size) > MAX_SCREEN_BYTES:
@@ -526,17 +518,12 @@ class RunDocuments:
 
     def _attempts_with_turns(self) -> set[int]:
         try:
-            if not below(self.folder, DATABASE).is_file():
+            if not below(self.folder, DATABASE_FILE).is_file():
                 return set()
-            with self._database() as database:
+            with reading(below(self.folder, DATABASE_FILE)) as database:
                 return {attempt for (attempt,) in database.execute(WITH_TURNS)}
         except (StoreFault, ConfigError, sqlite3.Error):
             return set()
-
-    def _database(self) -> Any:
-        from dartsim.store.database import reading
-
-        return reading(below(self.folder, DATABASE))
 
     def _segments(self) -> list[list[tuple[int, int, float, float]]]:
         """Return the recorded stays of each population, and those that were going on when the status was written."""
@@ -557,7 +544,7 @@ class RunDocuments:
         return self._cached(ATTEMPTS, read_attempts)
 
     def _updates(self) -> list[UpdateRecord]:
-        return self._cached("metrics.jsonl", read_updates)
+        return self._cached(METRICS, read_updates)
 
     def _config(self) -> Mapping[str, Any]:
         return self._cached(CONFIG, _toml)
@@ -744,12 +731,6 @@ def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return waiting
-
-
-def _thinned(values: Sequence[T], most: int) -> list[T]:
-    """Return at most about ``most`` values, evenly, with the last one."""
-    step = -(-len(values) // most) or 1
-    return list(values[::-step][::-1])
 
 
 def _number(value: Any) -> float | None:

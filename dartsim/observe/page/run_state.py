@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,20 @@ def read_status(folder: Path) -> dict[str, Any]:
     elif status["state"] == "running" and status.get("clock") == "real":
         status["silent_since"] = _silent_since(path)
     return status
+
+
+def shown_state(status: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Return the state that pages show: a run that says nothing is silent, one that ended by a fault has failed."""
+    if status["state"] == "running" and status.get("silent_since"):
+        return "silent"
+    if status["state"] == "finished" and summary.get("failure"):
+        return "failed"
+    return str(status["state"])
+
+
+def plain_figures(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of a summary that are one number."""
+    return {name: value for name, value in summary.items() if isinstance(value, int | float)}
 
 
 def _silent_since(path: Path) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.files import below
-from dartsim.observe.page.run_state import read_status
+from dartsim.observe.page.run_state import plain_figures, read_status, shown_state
 from dartsim.observe.rundir import CONFIG, EVALUATION, STATUS, SUMMARY
 
 MAX_DEPTH = 4
@@ -54,13 +54,13 @@ def _row(name: str, folder: Path) -> dict[str, Any]:
     return {
         "id": name,
         "name": status.get("name"),
-        "state": "silent" if status.get("silent_since") else status["state"],
+        "state": shown_state(status, summary),
         "scheduler": status.get("preset"),
         "seed": status.get("seed"),
         "clock": "simulated" if status.get("clock") == "virtual" else "real",
         "seconds": status.get("run_seconds"),
         "success": summary.get("success_rate_final"),
-        "figures": {key: value for key, value in summary.items() if isinstance(value, int | float)},
+        "figures": plain_figures(summary),
         "tags": [],
         "differs": {},
     }
