@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -22,24 +20,12 @@ from dartsim.observe.page.file import page_file
 from dartsim.observe.page.server import PageServer
 from dartsim.observe.page.site import Site
 from dartsim.observe.states import CAUSES, POPULATIONS
+from tests.observe import chromium
 
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 VIEWS = ("runs", "now", "schedule", "learning", "attempts", "attempts&group=4", "player&attempt=33&turn=1")
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path: apt-get install chromium"),
-]
+pytestmark = chromium.MARKS
 
 
 def picture(width: int = 64, height: int = 36) -> bytes:
@@ -210,34 +196,18 @@ def played(number: int, text: str) -> list[dict[str, Any]]:
     ]
 
 
-class Visitor:
-    """Opens views and keeps what they complain of and ask for."""
+class Visitor(chromium.Visitor):
+    """Opens views."""
 
     def __init__(self, context: Any, address: str) -> None:
-        self.page, self.address = context.new_page(), address
-        self.complaints: list[str] = []
-        self.strangers: list[str] = []
-        self.page.on("console", self._console)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", self._request)
-
-    def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def _request(self, request: Any) -> None:
-        if not request.url.startswith((self.address.split("?")[0], "file:", "data:", "blob:")):
-            self.strangers.append(request.url)
+        super().__init__(context, address.split("?")[0])
+        self.address = address
 
     def open(self, view: str, runs: str = "dart") -> Any:
         self.page.goto("about:blank")
         self.page.goto(f"{self.address}#runs={runs}&view={view}")
         self.page.wait_for_selector(f"main[data-drawn={view.split('&')[0]}]")
         return self.page
-
-    def check(self) -> None:
-        assert self.complaints == []
-        assert self.strangers == []
 
 
 def until(page: Any, condition: str) -> None:
@@ -253,8 +223,7 @@ def until(page: Any, condition: str) -> None:
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
-        env = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": "disabled:"}
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS), env=env)
+        browser = playwright.chromium.launch(**chromium.options())
         yield browser
         browser.close()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,47 +9,18 @@ from typing import Any
 import pytest
 
 from dartsim.observe.report import render_comparison
+from tests.observe import chromium
 
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path: apt-get install chromium"),
-]
+pytestmark = chromium.MARKS
 
 
-class Visitor:
-    """Opens pages and keeps what they complain of and ask for."""
-
-    def __init__(self, context: Any) -> None:
-        self.page = context.new_page()
-        self.complaints: list[str] = []
-        self.addresses: list[str] = []
-        self.page.on("console", self._console)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.addresses.append(request.url))
-
-    def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
+class Visitor(chromium.Visitor):
+    """Opens files."""
 
     def open(self, path: Path) -> Any:
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-drawn]")
         return self.page
-
-    def check(self) -> None:
-        assert self.complaints == []
-        assert [address for address in self.addresses if not address.startswith(("file:", "data:", "blob:"))] == []
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +30,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         # A folder of its own and nothing else: no profile of a person is touched.
         context = playwright.chromium.launch_persistent_context(
             str(tmp_path_factory.mktemp("profile")),
-            executable_path=CHROMIUM,
-            headless=True,
-            args=list(FLAGS),
             viewport={"width": 1400, "height": 1000},
             color_scheme="light",
-            env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": "disabled:"},
+            **chromium.options(),
         )
         yield context
         context.close()
