@@ -7,7 +7,6 @@ takes a tenth of a simulated turn's time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
 from struct import Struct
 from typing import Any
 
@@ -69,7 +68,18 @@ class PackedRows:
 
     def since(self, total: int) -> Iterator[tuple[Any, ...]]:
         """Yield the kept rows that were appended after the first ``total`` rows."""
-        return islice(self, max(0, total - (self.total - len(self))), None)
+        rows: Iterator[tuple[Any, ...]] = self._struct.iter_unpack(self.packed_since(total))
+        return rows
+
+    def packed_since(self, total: int) -> bytes:
+        """Return the rows of ``since``, packed."""
+        size, length = self._size, len(self)
+        begin = (length - min(max(0, self.total - total), length)) * size
+        if self.total <= self.maxlen:
+            return bytes(self.buffer[begin : length * size])
+        begin += self._next
+        whole = length * size
+        return bytes(self.buffer[begin:whole] + self.buffer[max(0, begin - whole) : self._next])
 
     def oldest(self) -> tuple[Any, ...]:
         """Return the oldest kept row; there must be one."""
@@ -79,8 +89,4 @@ class PackedRows:
         return min(self.total, self.maxlen)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        used = self.total * self._size
-        if used <= self._end:
-            return iter(self._struct.iter_unpack(bytes(self.buffer[:used])))
-        older, newer = bytes(self.buffer[self._next :]), bytes(self.buffer[: self._next])
-        return chain(self._struct.iter_unpack(older), self._struct.iter_unpack(newer))
+        return self.since(0)

@@ -281,6 +281,10 @@ def read_state_rows(path: Path) -> list[tuple[float, ...]]:
 
 
 SEGMENT_ROW = Struct("<BIBdd")
+SEGMENT_FIELDS = (("population", "u1"), ("component", "<u4"), ("state", "u1"), ("start", "<f8"), ("end", "<f8"))
+"""The same row as numpy writes many of them."""
+KEPT_FIELDS = (("component", "i4"), ("state", "i4"), ("start", "f8"), ("end", "f8"))
+"""A row of ``Population.segments``."""
 
 
 class SegmentLog(RecordingLog):
@@ -324,16 +328,22 @@ class SegmentLog(RecordingLog):
 
     def _take(self) -> tuple[bytes, int]:
         """Return the rows not written yet, and their number."""
+        import numpy as np  # readers do not need it
+
         assert self._recorder is not None
-        rows: list[bytes] = []
         begun = self._recorder.started
+        parts: list[bytes] = []
         for number, segments in enumerate(self._populations):
             if segments is None:
                 continue
-            for index, state, start, end in segments.since(self._written[number]):
-                rows.append(SEGMENT_ROW.pack(number, index, state, start - begun, end - begun))
+            kept = np.frombuffer(segments.packed_since(self._written[number]), list(KEPT_FIELDS))
+            rows = np.empty(len(kept), list(SEGMENT_FIELDS))
+            rows["population"], rows["component"], rows["state"] = number, kept["component"], kept["state"]
+            rows["start"], rows["end"] = kept["start"] - begun, kept["end"] - begun
+            parts.append(rows.tobytes())
             self._written[number] = segments.total
-        return b"".join(rows), len(rows)
+        data = b"".join(parts)
+        return data, len(data) // SEGMENT_ROW.size
 
 
 def read_segments(path: Path, *, until: float) -> list[list[Segment]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from struct import pack
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ def test_it_keeps_the_newest_rows(maxlen, rows, written):
     assert list(packed) == list(kept)
     assert (len(packed), packed.total) == (len(kept), len(rows))
     assert list(packed.since(written)) == rows[max(written, len(rows) - maxlen) :]
+    assert packed.packed_since(written) == b"".join(pack("iidd", *row) for row in packed.since(written))
     if rows:
         assert packed.oldest() == kept[0]
 
