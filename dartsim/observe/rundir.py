@@ -39,6 +39,8 @@ TIMELINE = "timeline.json"
 IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
+STUDY, STUDY_PAGE = "study.json", "study.html"
+"""Files in the folder of a comparison or search: its document ``study``, and its page."""
 EVALUATION = "evaluation.json"
 """File that marks the folder of an evaluation."""
 

@@ -166,7 +166,8 @@ COMMANDS = [
     ("show", "RUN"),
     ("show", "RUN", "--json", "-"),
     ("show", "RUN", "--html", "page.html"),
-    ("show", "RUN", "--film", "episode.gif"),
+    ("show", "RUN", "--gif", "attempt.gif", "--attempt", "1"),
+    ("show", "RUN", "--osworld", "results"),
     ("eval", "RUN", "--rescore"),
     ("cluster", "RUN"),
     ("eval", "RUN"),
@@ -180,7 +181,7 @@ COMMANDS = [
     ("run", "RUN"),
     ("run", "RUN", "--hours", "0.12"),
 ]
-READING = [command for command in COMMANDS if command[2:3] in (("--html",), ("--film",), ("--hours",))]
+READING = [command for command in COMMANDS if command[2:3] in (("--html",), ("--gif",), ("--osworld",), ("--hours",))]
 
 
 @pytest.fixture(scope="module")
