@@ -26,6 +26,7 @@ from dartsim.store.blobs import BlobStore
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
 from dartsim.store.load import Torn, load_trajectories
 
+KEPT = "SELECT attempt FROM trajectories WHERE turns IS NOT NULL AND num_turns > 0 ORDER BY attempt"
 MOST_NAMED = 8
 """Attempts that an error names, the newest."""
 
@@ -45,7 +46,7 @@ def kept_attempts(run: Path, attempts: Sequence[int] | None = None) -> Iterator[
     torn: list[Torn] = []
     found = 0
     with reading(database) as opened:
-        kept = [number for (number,) in opened.execute("SELECT attempt FROM trajectories WHERE turns IS NOT NULL")]
+        kept = [number for (number,) in opened.execute(KEPT)]
         blobs = BlobStore(screens)
         for trajectory in load_trajectories(opened, blobs=blobs, attempts=attempts, on_torn=torn.append):
             if trajectory.turns and all(turn.observation.screenshot is not None for turn in trajectory.turns):
