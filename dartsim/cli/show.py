@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,6 +43,12 @@ def show(
         typer.Option("--html", metavar="FILE", callback=file_target, help="Also write the page as one file."),
     ] = None,
     pictures: Annotated[bool, typer.Option("--pictures", help="With --html: with screenshots.")] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE.json.gz", callback=file_target, help="Write the schedule for ui.perfetto.dev."
+        ),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", help="The attempt to export; --live lists them.")
@@ -79,6 +86,7 @@ def show(
         dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
         dartsim show runs/tiny-seed0 --attempt 130 --gif attempt.gif
         dartsim show runs/tiny-seed0 --osworld results
+        dartsim show runs/dart-seed0 --trace trace.json.gz
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
     from dartsim.observe.rundir import reading
@@ -99,6 +107,9 @@ def show(
         return
     (folder,) = folders
     with reading(folder):
+        if trace is not None:
+            _write_trace(folder, trace)
+            return
         if gif or mp4 or osworld:
             _export(folder, attempt, gif, mp4, osworld)
             return
@@ -152,6 +163,18 @@ def _write_page(folders: Sequence[Path], target: Path, pictures: bool) -> None:
         documents = site_documents(site_of(folders, Path.cwd()), pictures=pictures)
     write_text(target, page_file(documents))
     errors.say(f"page: {target.resolve().as_uri()}")
+
+
+def _write_trace(folder: Path, target: Path) -> None:
+    import gzip
+
+    from dartsim.observe.perfetto import perfetto
+    from dartsim.observe.rundir import write_bytes
+
+    _refuse_missing(folder)
+    # No timestamp in the header, so that the same run writes the same bytes.
+    write_bytes(target, gzip.compress(json.dumps(perfetto(folder), separators=(",", ":")).encode(), mtime=0))
+    out.say(f"trace: {target.resolve()}; open it in https://ui.perfetto.dev")
 
 
 def _show(folder: Path, json_file: str | None) -> None:

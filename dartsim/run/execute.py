@@ -137,10 +137,6 @@ class Execution:
             summary={**run_summary(self.prepared, result, self.more_figures), **more},
             meta=meta(config, result),
         )
-        # Imported here: only the page needs jinja2 and plotly.
-        from dartsim.observe.report import render_report
-
-        render_report(run)
         return run, result
 
     def _learned(self, result: RunResult, first: float | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def test_a_run_leaves_its_folder_and_prints_nothing_but_its_figures(dartsim, cap
     figures = json.loads(capsys.readouterr().out)
     assert figures["preset"] == "dart"
     assert 0.5 <= figures["simulated_hours"] < 0.51  # the last desktops are torn down in the end
-    assert {path.name for path in Path(figures["run_dir"]).iterdir()} >= {"config.toml", "run.db", "report.html"}
+    assert {path.name for path in Path(figures["run_dir"]).iterdir()} >= {"config.toml", "run.db", "states.bin"}
 
 
 def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(dartsim):

@@ -53,10 +53,7 @@ def test_reinforcement_improves_the_policy_from_chance(dartsim, tmp_path):
     assert figures["success_rate_final"] > 0.5
 
 
-def test_its_report_shows_what_was_learned(finished: Path):
-    page = (finished / "report.html").read_text()
-    assert "Learning curve" in page
-    assert "nothing was learned" not in page
+def test_its_updates_say_what_the_learner_did(finished: Path):
     (first, *_) = (json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines())
     assert {"importance/mean_weight", "learner/grad_norm"} <= set(first["metrics"])
 
