@@ -21,7 +21,7 @@ from dartsim.cli.live import site_of
 from dartsim.observe.page.server import PageServer
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "page.png"
-WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 800, 497, 700
+WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 800, 480, 700
 """As wide as a README is shown, so that its text can be read."""
 RUNS = {"schedule": ("dart-measured", "run.hours=2"), "player": ("tiny", "run.updates=2")}
 """The run that each view shows: its preset, and what is set."""

@@ -229,7 +229,7 @@ def bands(folders: Sequence[Path]) -> Iterator[tuple[str, Document]]:
     hours = np.linspace(0.0, min(column["to_hours"][-1] for column in columns), NUM_POINTS + 1)[1:]
     for figure in LINES:
         group = "rates" if figure in columns[0]["rates"] else "utilization"
-        scale = FIGURES[figure].scale
+        scale, unit = FIGURES[figure].scale, FIGURES[figure].unit
         values = np.array([scale * rolling_mean(column, column[group][figure], hours) for column in columns])
         mean = values.mean(axis=0)
         widths = [half_width(list(map(float, own))) for own in values.T]
@@ -237,7 +237,7 @@ def bands(folders: Sequence[Path]) -> Iterator[tuple[str, Document]]:
         if len(columns) > 1:
             wide = np.array(widths, dtype=np.float64)
             line |= {"low": _rounded(mean - wide), "high": _rounded(mean + wide)}
-        yield f"{FIGURES[figure].label}, {FIGURES[figure].unit.removeprefix('/')}", line
+        yield FIGURES[figure].label + (unit if unit.startswith("/") else f", {unit}"), line
 
 
 def rolling_mean(columns: Mapping[str, Any], values: Sequence[float], hours: Floats) -> Floats:

@@ -71,10 +71,8 @@ def test_a_finished_run_is_evaluated_and_has_the_success_of_its_last_evaluation(
 
 def test_attempts_are_exported(finished: Path, dartsim, tmp_path, capsys):
     with closing(sqlite3.connect(finished / "run.db")) as database:
-        kept = database.execute(
-            "SELECT attempt, num_turns, reward FROM trajectories WHERE turns IS NOT NULL"
-        ).fetchall()
-    number, turns, reward = kept[-1]
+        kept = database.execute(KEPT_TURNS).fetchall()
+    number, turns, reward = next(row for row in kept if row[2] is not None)
     assert dartsim("show", str(finished), "--attempt", str(number), "--gif", str(tmp_path / "a.gif")) == 0
     assert f"reward {reward:g}" in capsys.readouterr().out
     with Image.open(tmp_path / "a.gif") as film:
