@@ -150,7 +150,7 @@ def _scale(setup: Setup, engines: int, ranks: int) -> int:
     """Return the divisor of engines, ranks and batch at which a row is simulated."""
     load_ = setup.workload
     for scale in (8, 4, 2):
-        enough = load_.groups * load_.group_size // scale >= FEWEST_ATTEMPTS and ranks // scale >= 2
+        enough = load_.groups * load_.group_size // scale >= FEWEST_ATTEMPTS
         if enough and not (engines % scale or ranks % scale or load_.groups % (scale * setup.training.minibatches)):
             return scale
     return 1
