@@ -1,7 +1,7 @@
 """What a GPU does with the parts of a run: learner, memory, speed, an engine and its weight sync.
 
     python -m experiments.gpu --record          on the first GPU; with DARTSIM_VLLM_PYTHON, an engine too
-    python -m experiments.gpu --quick           small models only
+    python -m experiments.gpu --quick           fewer repeats
     python -m experiments.gpu --device cpu      the same code where there is no GPU; its figures mean nothing
 
 Without a CUDA device it exits with status 2. Everything goes through the components of a run: ``FsdpLearner`` with one
@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import json
 import os
 import time
 import warnings
@@ -67,13 +68,13 @@ def measure(options: Options) -> Figures:
     """Measure everything on a device."""
     device: Device = options.own.device
     _require(device, record=options.record)
-    small = options.quick or device == "cpu"
+    small = device == "cpu"
     precisions = ("float32", "bfloat16")
     return {
         "device": device,
         "device_name": "processor" if device == "cpu" else gpu_name(),
         "parity": parity(device, precisions),
-        "learner": speed(device, small=small, updates=1 if options.quick else 3),
+        "learner": speed(device, small=small, updates=1 if options.quick else 2, say=options.console.print),
         "engine": engine(device, loads=3 if options.quick else 10, small=small),
         "config": {"small": small, "precisions": list(precisions)},
     }
@@ -239,14 +240,17 @@ KERNELS = {
 """What torch calls for an attention; ``math`` writes the whole matrix of scores."""
 
 
-def speed(device: Device, *, small: bool, updates: int, peers: bool = True) -> dict[str, Any]:
+def speed(
+    device: Device, *, small: bool, updates: int, peers: bool = True, say: Callable[[str], Any] = print
+) -> dict[str, Any]:
     """Train in bfloat16 with checkpointing on attempts of 14 turns; each variant gets the same batch.
 
     Args:
         device: Where.
         small: The tiny model on small screens.
-        updates: Timed updates of each variant, after one that is not.
+        updates: Timed updates of an own variant, after one that is not; of the others, one is timed.
         peers: Also measure a plain loop and TRL.
+        say: Told the figures of each variant.
 
     Returns:
         Sizes; for each variant seconds an update (median), turns and computed tokens a second, MFU from its own
@@ -256,31 +260,42 @@ def speed(device: Device, *, small: bool, updates: int, peers: bool = True) -> d
     import torch.distributed as dist
     from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-    from dartsim.real.vlm import build
     from experiments.learner_speed_work import plain_update, trl_update
 
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     config = tiny_model() if small else quarter_of_7b()
     screen, turns, tokens = ((112, 112), 6, 8) if small else ((1920, 1080), 14, 104)
-    vlm = build(config)
+    vlm = _built(config, device)
     batch = drawn_batch(vlm, update=1, groups=1, turns=turns, screen=screen, tokens=tokens)
     with TemporaryDirectory(prefix="gpu-") as folder:
-        vlm.save(Path(folder))
+        vlm.model.config.save_pretrained(folder)
+        (Path(folder) / "preprocessor_config.json").write_text(json.dumps(vlm.rules.as_json()), encoding="utf-8")
         shape = read_shape(Path(folder))
     del vlm
     found: dict[str, Any] = {"parameters": shape.parameters, "turns": batch.num_turns, "variants": {}}
     for variant, packing in (("packed", "trajectories"), ("per turn", "turns")):
-        row, more = own_updates(config, batch, shape, device, packing, updates)
-        found["variants"][variant] = row
-        if variant == "packed":
-            found |= more
         _release()
+        row, more = own_updates(config, batch, shape, device, packing, updates)
+        found = more | found if variant == "packed" else found
+        found["variants"][variant] = row
+        say(f"{variant}: {row}")
     dist.destroy_process_group()  # TRL would take part in it
     for variant, make in (("transformers", plain_update), ("trl", trl_update)) if peers else ():
-        found["variants"][variant] = _peer_updates(make, config, batch, device, updates)
         _release()
+        found["variants"][variant] = row = _peer_updates(make, config, batch, device)
+        say(f"{variant}: {row}")
     return found
+
+
+def _built(config: VlmConfig, device: Device) -> Vlm:
+    """Return a model that was made on the device: random weights take a minute elsewhere."""
+    import torch
+
+    from dartsim.real.vlm import build
+
+    with torch.device(device):
+        return build(config)
 
 
 def own_updates(
@@ -294,14 +309,13 @@ def own_updates(
     from dartsim.real.learners.gradient_steps import TINY, GradientSteps
     from dartsim.real.learners.ranks import Ranks
     from dartsim.real.learners.turn_data import read_turns
-    from dartsim.real.vlm import build
     from dartsim.real.vlm.packing import pack, rows_of, split
 
     trainer = TINY.replace(
         optimizer={"learning_rate": 1e-4, "max_tokens": MAX_TOKENS, "pack": packing},
         fsdp={"device": device, "precision": "bfloat16", "checkpointing": True},
     )
-    vlm = build(config)
+    vlm = _built(config, device)
     vlm.trunk.checkpointing = True
     data = read_turns(batch, vlm, trainer.objective.advantage)
     micro_batches = split(rows_of(data.examples, pack=packing), max_tokens=MAX_TOKENS)
@@ -341,19 +355,17 @@ def own_updates(
     return row, {"estimated_gib": round(estimate.total / GIB, 2), "kernels": attention_kernels(update)}
 
 
-def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device, updates: int) -> dict[str, Any]:
+def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device) -> dict[str, Any]:
     """Return the row of a variant that calls the class of transformers."""
     import torch
 
-    from dartsim.real.vlm import build
-
-    vlm = build(config)
-    model: Any = vlm.model.to(device)
+    vlm = _built(config, device)
+    model: Any = vlm.model
     with torch.autocast(device, torch.bfloat16), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the name of the next call changes between versions of transformers
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         update = make(vlm, batch, max_tokens=MAX_TOKENS)
-        return _row(batch, *_timed(update, updates, device))
+        return _row(batch, *_timed(update, 1, device))
 
 
 def _row(batch: Batch, seconds: float, peak: float | None) -> dict[str, Any]:
