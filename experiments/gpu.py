@@ -279,7 +279,7 @@ def speed(
         row, more = own_updates(config, batch, shape, device, packing, updates)
         found = more | found if variant == "packed" else found
         found["variants"][variant] = row
-        say(f"{variant}: {row}")
+        say(f"{variant}: {row} {more}")
     dist.destroy_process_group()  # TRL would take part in it
     for variant, make in (("transformers", plain_update), ("trl", trl_update)) if peers else ():
         _release()
@@ -363,6 +363,7 @@ def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device) ->
     model: Any = vlm.model
     with torch.autocast(device, torch.bfloat16), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the name of the next call changes between versions of transformers
+        model.train()  # only then does it compute activations again
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         update = make(vlm, batch, max_tokens=MAX_TOKENS)
         return _row(batch, *_timed(update, 1, device))
