@@ -207,7 +207,9 @@ def make_base(settings: Config, shown: Sequence[Played], folder: Path, *, quick:
 
     one_thread()
     seed = settings.run.seed
-    vlm = build(replace(vlm_config(settings), max_pixels=MAX_PIXELS), seed=seed)
+    tiny = vlm_config(settings)
+    words = sorted({f" {word}" for each in shown for word in each.task.instruction.split()})
+    vlm = build(replace(tiny, max_pixels=MAX_PIXELS, words=(*tiny.words, *words)), seed=seed)
     right, rng = lessons(shown), np.random.default_rng(seed)
     common = WarmStart(batch=32, seed=seed)
     steps = (STEPS, ERRING_STEPS) if not quick else (4, 4)
