@@ -40,14 +40,11 @@ from dartsim.run.demonstrations import history_of
 from dartsim.run.prepare import prepare
 from experiments.many_turns import activity, gain, rewards, with_model
 from experiments.osworld_apps_work import apps_desktops
+from experiments.osworld_solutions import COMMANDS
 from experiments.real_loop import config, run_seed, sizes, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
 TERMINAL, PREFERENCES, MAXIMIZE, SAVE = "key ctrl+alt+t", "key ctrl+p", "double 59 21", "click 116 117"
-
-
-def _terminal(command: str) -> tuple[str, ...]:
-    return TERMINAL, f"type {command}\\n", "done"
 
 
 def _vlc(*clicks: str) -> tuple[str, ...]:
@@ -55,26 +52,7 @@ def _vlc(*clicks: str) -> tuple[str, ...]:
 
 
 SOLUTIONS: Mapping[str, tuple[str, ...]] = {
-    "os/28cc3b7e-b194-4bc9-8353-d04c0f4d56d2": _terminal("pactl set-sink-volume @DEFAULT_SINK@ 100%"),
-    "os/3ce045a0-877b-42aa-8d2c-b4a863336ab8": _terminal(
-        "gsettings set org.gnome.desktop.interface text-scaling-factor 1.25"
-    ),
-    "os/a4d98375-215b-4a4d-aee9-3d4370fccc41": _terminal(
-        "gsettings set org.gnome.desktop.screensaver lock-enabled true"
-    ),
-    "os/b6781586-6346-41cd-935a-a6b1487918fc": _terminal("echo password | sudo -S timedatectl set-timezone Etc/UTC"),
-    "os/bedcedc4-4d72-425e-ad62-21960b11fe0d": _terminal(
-        "gsettings set org.gnome.settings-daemon.plugins.power idle-dim false"
-    ),
-    "os/e0df059f-28a6-4169-924f-b9623e7184cc": _terminal(
-        "echo password | sudo -S mv Desktop/todo_list_Jan_1 Desktop/todo_list_Jan_2"
-    ),
-    "os/ec4e3f68-9ea4-4c18-a5c9-69f89d1178b3": _terminal(
-        "gsettings set org.gnome.shell favorite-apps \"['thunderbird.desktop', 'google-chrome.desktop']\""
-    ),
-    "os/f9be0997-4b7c-45c5-b05c-4612b44a6118": _terminal(
-        "gsettings set org.gnome.desktop.notifications show-banners false"
-    ),
+    **{f"os/{task}": (TERMINAL, f"type {command}\\n", "done") for task, command in COMMANDS.items()},
     "vlc/a5bbbcd5-b398-4c91-83d4-55e1e31bbb81": _vlc("click 12 38"),
     "vlc/f3977615-2b45-4ac5-8bba-80c17dbe2a37": _vlc("click 2 63"),
     "gimp/d52d6308-ec58-42b7-a2c9-de80e4837b2b": ("key tab", "done"),
