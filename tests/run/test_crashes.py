@@ -101,12 +101,12 @@ def test_a_hundred_kills(tmp_path):
 
 def test_a_finished_run_can_be_made_longer(tmp_path):
     config = configured("dart", 5, run={"hours": 0.5})
-    first, _ = execute(config, tmp_path / "run")
+    first = execute(config, tmp_path / "run")[0].summary
     longer, _ = resume(tmp_path / "run", ["run.hours=1.0"])
     assert longer.summary["simulated_hours"] == pytest.approx(1.0, rel=0.01)
-    assert longer.summary["total_updates"] > first.summary["total_updates"]
-    assert longer.summary["attempts"] > first.summary["attempts"]
-    assert [life["from_update"] for life in longer.summary["lives"]] == [first.summary["total_updates"]]
+    assert longer.summary["total_updates"] > first["total_updates"]
+    assert longer.summary["attempts"] > first["attempts"]
+    assert [life["from_update"] for life in longer.summary["lives"]] == [first["total_updates"]]
     snapshots = read_snapshots(tmp_path / "run" / "snapshots.jsonl", until=math.inf)
     assert snapshots[0].time == 0.0
     assert [snapshot.time for snapshot in snapshots] == sorted({snapshot.time for snapshot in snapshots})
