@@ -29,7 +29,6 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
-from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import KINDS, alarm_text
@@ -176,6 +175,7 @@ def execute_with_progress(
     config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
     """Execute or resume a run with a progress bar, show its figures, and exit with the run's code."""
+    from dartsim.cli.progress import RunBar, bars
     from dartsim.observe.rundir import CONFIG
 
     cpu, wall = time.process_time(), time.perf_counter()
