@@ -115,6 +115,21 @@ def test_means_over_growing_replies_are_refused_unless_their_window_is_short(tmp
     assert "replies grow" in long["reason"]
 
 
+def test_a_trend_of_replies_gives_each_window_its_own_lengths(tmp_path):
+    workload = {**SMALL["workload"], "trend": [[0, 1.0], [100, 1.0], [300, 3.0], [400, 3.0]]}
+    windows = {"first": [0, 100], "rising": [100, 300], "last": [300, 400]}
+    figures = [{"figure": "update_seconds", "value": 50.0, "steps": steps} for steps in windows.values()]
+    rows = [{"name": "all", "figures": figures}, row("when?", ("update_seconds", 50.0))]
+    changing = Predictor(written(tmp_path, rows, kind="update", workload=workload, fit=["all"])).run()
+    lengths = {"first": 600.0, "rising": 1_200.0, "last": 1_800.0}
+    rows = [row(name, ("update_seconds", 50.0), workload={"reply_tokens": each}) for name, each in lengths.items()]
+    steady = Predictor(written(tmp_path, rows, kind="update", fit=list(lengths))).run()
+    predicted = [each["predicted"] for each in changing["rows"][:3]]
+    assert predicted == pytest.approx([each["predicted"] for each in steady["rows"]])
+    assert predicted == sorted(predicted)
+    assert changing["rows"][3]["reason"] == "replies change, and its window of steps is not given"
+
+
 def test_an_unsupported_table_says_why_and_simulates_nothing(tmp_path):
     found = Predictor(written(tmp_path, [row("a", ("step_seconds", 5.0))], unsupported="no lengths")).run()
     assert (found["rows"][0]["reason"], found["simulations"], found["parameters"]) == ("no lengths", 0, [])
