@@ -79,7 +79,7 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
     "sync": {"sync_cost": Prior(1.0, 0.8, "of weight syncs, 1: typical")},
 }
 """Unknown parameters by kind of table. Runs are slower than benchmarks of their parts: the fitted rows of the published
-tables, and only these, take 1.9 times as long in the median as at an efficiency of 1, with a deviation of 40 %."""
+tables, and only these, take 1.9 times as long (geometric mean) as at an efficiency of 1, with a deviation of 40 %."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import tomli_w
 from dartsim.core.errors import ConfigError
 from dartsim.lab.prediction import Predictor, ranking
 from dartsim.lab.published import read_table, setup
-from dartsim.lab.published_runs import reply_lengths, simulate
+from dartsim.lab.published_runs import reply_lengths, run_config, simulate
+from dartsim.run.prepare import prepare
 from dartsim.sim.latency import Capped, from_spec
 
 TRUE = {
@@ -92,6 +93,22 @@ def test_a_run_is_predicted_by_its_scheduler(tmp_path):
     )
     assert found["rows"][2]["published"] < found["rows"][0]["published"], "rollout and updates overlap"
     assert found["simulations"] == len(found["fit"]) * 6 + 2 * 10
+
+
+@pytest.mark.parametrize(("turns", "second"), [(1, 300), (3, 300 + 600 + 5)])
+def test_a_turns_prompt_contains_the_earlier_replies(tmp_path, turns, second):
+    workload = {**SMALL["workload"], "prompt_tokens": 300, "turns": turns}
+    table = read_table(written(tmp_path, [row("a")], workload=workload))
+    prompts = prepare(run_config(setup(table, table.rows[0]), TRUE, 0)).update_tokens.prompts
+    assert prompts.prompt(0, warm=False).tokens == 300
+    assert prompts.prompt(1, warm=False).tokens == pytest.approx(second, abs=10)
+
+
+@pytest.mark.parametrize("machines", [{"trainer": 2, "rollout": 2}, {"colocated": 2}])
+def test_only_what_shares_its_gpus_has_a_cost_of_switches(tmp_path, machines):
+    path = written(tmp_path, [row("a", scheduler={"preset": "coupled"})], machines={"gpu": "H100", **machines})
+    names = [each["name"] for each in Predictor(path).run()["parameters"]]
+    assert ("switch_cost" in names) == ("colocated" in machines)
 
 
 def test_a_file_that_continues_another_starts_from_what_that_one_found(tmp_path):
