@@ -17,6 +17,7 @@ from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
+    from dartsim.lab.engine_fit import Load
     from dartsim.lab.measure import Measurement
     from dartsim.lab.virtual import TwinCheck
 
@@ -30,6 +31,8 @@ class TimeUnit(StrEnum):
     S = "s"
     MS = "ms"
 
+
+SERVER = "An inference server"
 
 cluster_app = typer.Typer(
     name="cluster",
@@ -89,24 +92,58 @@ def new(
 
 @cluster_app.command("measure")
 def measured(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a real run.")],
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Folder of a real run; default: a server (--engine).")
+    ] = None,
     out_file: Annotated[
-        Path | None, typer.Option("--out", callback=file_target, help="File to write; default: RUN/profile.toml.")
+        Path | None,
+        typer.Option("--out", callback=file_target, help="File to write; default: RUN/profile.toml or engine.toml."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(metavar="URL", help="A server of OpenAI's /v1/completions.", rich_help_panel=SERVER)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Its model; default: the only one it serves.", rich_help_panel=SERVER)
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="Longest time of all loads together.", rich_help_panel=SERVER)
+    ] = 10.0,
+    max_prompt: Annotated[int, typer.Option(min=32, help="Longest prompt, tokens.", rich_help_panel=SERVER)] = 1024,
+    max_reply: Annotated[int, typer.Option(min=4, help="Longest reply, tokens.", rich_help_panel=SERVER)] = 128,
+    max_clients: Annotated[
+        int, typer.Option(min=2, help="Most requests at the same time.", rich_help_panel=SERVER)
+    ] = 16,
     json_file: Json = None,
 ) -> None:
-    """Measure a real run.
+    """Measure a real run, or an inference server.
 
-    It writes a profile of its timings, and RUN/twin.toml: the run's configuration in virtual time on the measured
-    cluster. --check runs this twin for as long as RUN.
+    Of a run it writes a profile of the timings, and RUN/twin.toml: the run's configuration in virtual time on the
+    measured cluster. --check runs this twin for as long as RUN.
+
+    A server (vLLM, SGLang and others) gets 12 loads of prompts, replies and clients up to the largest given, each
+    twice. The engine's model is fitted to eight of them and tested on the others. It should have nothing else to do.
+    The file is for --on CLUSTER+engine.toml.
 
     Examples:
         dartsim cluster measure runs/real --check
+        dartsim cluster measure --engine http://127.0.0.1:8000 --max-prompt 4096 --max-clients 64
     """
-    if not run.is_dir():
-        raise ConfigError(f"there is no run {run}")
-    _done(json_file, _measured(run, out_file, _console(json_file), check=check))
+    console = _console(json_file)
+    if (run is None) == (engine is None):
+        raise ConfigError("name the folder of a real run, or a server with --engine URL")
+    if engine is not None:
+        if check:
+            raise ConfigError("--check is for a RUN; a server is always tested on loads that were not fitted")
+        from dartsim.lab.engine_fit import design
+
+        loads = design(max_prompt=max_prompt, max_reply=max_reply, max_clients=max_clients)
+        written = _server(engine, model, loads, minutes, out_file or Path("engine.toml"), console)
+    else:
+        if run is None or not run.is_dir():
+            raise ConfigError(f"there is no run {run}")
+        written = _measured(run, out_file, console, check=check)
+    _done(json_file, written)
 
 
 @cluster_app.command("import")
@@ -249,6 +286,46 @@ def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: 
         "settings": measured.settings,
         **(_run_twin(run, twin, summary, console) if check else {}),
     }
+
+
+def _server(
+    url: str, model: str | None, loads: list[Load], minutes: float, file: Path, console: TextConsole
+) -> dict[str, Any]:
+    """Play the loads against a server, fit, and write the engine's settings with their test."""
+    import asyncio
+
+    import tomli_w
+
+    from dartsim.lab.engine_fit import compare, fit, measure
+    from dartsim.lab.progress import progress_bar
+    from dartsim.real.engines.completions import Completions
+
+    async def play_all() -> str:
+        async with Completions(url, model) as server:
+            with progress_bar(errors) as progress:
+                task = progress.add_task("loads", total=2 * len(loads), live="")
+                await measure(loads, server.send, minutes=minutes, report=lambda: progress.update(task, advance=1))
+            return str(server.model)
+
+    served = asyncio.run(play_all())
+    times = fit(loads)
+    rows = compare(loads, times)
+    overhead = times.pop("overhead_seconds")
+    engine = {"model": "fluid", "overhead_seconds": overhead, "roofline": times}
+    about = {"title": f"{served}, measured from outside", "source": f"dartsim cluster measure --engine {url}"}
+    _write_new(file, tomli_w.dumps({"about": about, "cluster": {"engine": engine}}))
+    table = plain_table("load", "figure", numbers=("measured", "predicted", "error"), after=("",))
+    for row in rows:
+        numbers = (_number(row["measured"]), _number(row["predicted"]), f"{row['error']:+.1%}")
+        table.add_row(row["load"], row["figure"], *numbers, "fitted" if row["fitted"] else "")
+    console.print(table)
+    largest = max((abs(row["error"]), row["load"]) for row in rows if not row["fitted"])
+    console.say(
+        f"{file}: {', '.join(f'{name} {value:.3g}' for name, value in times.items())}\n"
+        f"largest error on loads that were not fitted: {largest[0]:.1%} ({largest[1]})\n"
+        f"next: dartsim run areal-eta4 --on osworld+{file}"
+    )
+    return {"file": str(file), "engine": engine, "engine_fit": rows}
 
 
 def _about(run: Path, measured: Measurement) -> dict[str, Any]:

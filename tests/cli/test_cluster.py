@@ -125,7 +125,7 @@ def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
     for cluster in ("latencies.toml", "latencies.toml+long-tail"):
         assert dartsim("run", "dart", "--on", cluster) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "latencies.toml has latencies of desktops but no cluster: write --on CLUSTER+latencies.toml" in said
+        assert "latencies.toml has measured times but no cluster: write --on CLUSTER+latencies.toml" in said
 
 
 def test_incomplete_requests_are_refused(dartsim, times):
