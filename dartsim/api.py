@@ -6,30 +6,25 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
 from pydantic import BaseModel
 from rich.console import Console
 from typing_extensions import Unpack
 
-from dartsim.config import Config, presets, to_toml
+from dartsim.config import Config, presets
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of
+from dartsim.lab.bounds import bounds
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, by_name, make_runs, new_run, scheduler_config
 from dartsim.lab.gate import Comparison, data_frame
-from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import with_settings
 from dartsim.observe.figures import series
 from dartsim.observe.recorder import Recorder
-from dartsim.observe.report import render_report
-from dartsim.observe.rundir import write_run
-from dartsim.observe.timeline import timeline
-from dartsim.run.execute import meta, run_summary
+from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
 from dartsim.run.results import RunResult
 from dartsim.run.simulation import run_simulation
@@ -154,11 +149,6 @@ class Result:
         """All measurements of the run."""
         return self._run.recorder
 
-    @cached_property
-    def timeline(self) -> dict[str, Any] | None:
-        """States of desktops, engines and trainer, as in ``timeline.json``; None if they were not kept."""
-        return timeline(self.recorder)
-
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each interval: hours, rates per minute, utilizations from 0 to 1.
 
@@ -168,20 +158,6 @@ class Result:
         columns = series(self.recorder)
         hours = {name: columns[name] for name in ("from_hours", "to_hours")}
         return data_frame({**hours, **columns["rates"], **columns["utilization"]})
-
-    def report(self, path: str | Path) -> Path:
-        """Write the page of the run, one HTML file that needs no network, and return its path."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent) as folder:
-            run = write_run(
-                Path(folder),
-                self.recorder,
-                config_toml=to_toml(self.config),
-                summary=self.summary,
-                meta=meta(self.config, self._run),
-            )
-            return render_report(run, path)
 
 
 def simulate(
@@ -214,7 +190,7 @@ def simulate(
         result = run_simulation(prepared)
         if result.interrupted:
             raise KeyboardInterrupt
-        summary = run_summary(prepared, result, run_figures)
+        summary = run_summary(prepared, result, bounds)
     known = {item.name: summary[item.name] for item in fields(Result) if item.name in summary and item.name != "config"}
     found = Result(**known, config=resolved_config, summary=summary, _run=result)
     if result.failure is not None:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
@@ -351,13 +353,17 @@ def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
 
     The list is empty if there is no file.
     """
-    data = path.read_bytes() if path.is_file() else b""
-    by_population: list[list[Segment]] = [[], [], []]
-    size = SEGMENT_ROW.size
-    for number, index, state, start, end in SEGMENT_ROW.iter_unpack(data[: len(data) // size * size]):
-        if start < until and number < len(by_population):
-            by_population[number].append((index, state, start, min(end, until)))
-    return by_population if data else []
+    if not path.is_file() or not (data := path.read_bytes()):
+        return []
+    import numpy as np
+
+    rows = np.frombuffer(data, list(SEGMENT_FIELDS), len(data) // SEGMENT_ROW.size)
+    by_population = []
+    for number in range(len(POPULATIONS)):
+        own = rows[(rows["population"] == number) & (rows["start"] < until)]
+        columns = own["component"], own["state"], own["start"], np.minimum(own["end"], until)
+        by_population.append(list(zip(*(column.tolist() for column in columns), strict=True)))
+    return by_population
 
 
 def with_open_stays(
@@ -373,6 +379,23 @@ def with_open_stays(
         ]
         complete.append([*ended, *open_stays])
     return complete
+
+
+class SlotHistory:
+    """Which attempt had a slot when."""
+
+    def __init__(self, attempts: Iterable[AttemptColumns]) -> None:
+        by_slot: dict[int, list[AttemptColumns]] = defaultdict(list)
+        for own in sorted(attempts, key=lambda own: own.started):
+            if own.slot is not None:
+                by_slot[own.slot].append(own)
+        self._by_slot = {slot: ([own.started for own in found], found) for slot, found in by_slot.items()}
+
+    def attempt_at(self, slot: int, time: float) -> AttemptColumns | None:
+        """Return the attempt that had a slot at a time, seconds since the start of the run."""
+        starts, attempts = self._by_slot.get(slot, ([], []))
+        place = bisect_right(starts, time) - 1
+        return attempts[place] if place >= 0 and attempts[place].finished >= time else None
 
 
 class AttemptRow(NamedTuple):

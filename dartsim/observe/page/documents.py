@@ -18,10 +18,8 @@ import json
 import math
 import sqlite3
 import tomllib
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,12 +38,13 @@ from dartsim.observe.recording import (
     STATES,
     AttemptColumns,
     AttemptRow,
+    SlotHistory,
     read_attempts,
     read_segments,
     read_state_rows,
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
-from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY
+from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, is_locked
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
@@ -216,7 +215,7 @@ class RunDocuments:
     def _attributed(self) -> Any:
         """Return the causes of idle time in the recorded stays, as ``idle.json`` has them after the end."""
         from dartsim.observe.idle import attribute  # needs numpy
-        from dartsim.observe.timeline import window_of
+        from dartsim.observe.window import window_of
 
         segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
         window = window_of(segments) if segments else None
@@ -345,17 +344,19 @@ class RunDocuments:
         if not (width.isdecimal() and place.isdecimal() and 0 < int(width) < 2**40):
             raise KeyError(name)
         low, high = int(width) * int(place), int(width) * (int(place) + 1)
-        played = self._kept("played", (ATTEMPTS,), self._by_slot)
+        played = self._kept(
+            "played", (ATTEMPTS,), lambda: SlotHistory(row.columns for row in self._attempts().values())
+        )
         populations = {}
         for (kind, _), own in zip(POPULATIONS.items(), self._segments(), strict=False):
             stays = sorted((s for s in own if s[2] < high and s[3] > low), key=lambda s: (s[0], s[2]))
-            attempts = [_attempt_at(played, s[0], s[2], s[3]) if kind == "desktops" else None for s in stays]
+            found = [played.attempt_at(s[0], (s[2] + s[3]) / 2) if kind == "desktops" else None for s in stays]
             populations[kind] = {
                 "member": [s[0] for s in stays],
                 "state": [s[1] for s in stays],
                 "start": [round(s[2], 3) for s in stays],
                 "end": [round(s[3], 3) for s in stays],
-                "attempt": attempts,
+                "attempt": [attempt and attempt.attempt for attempt in found],
             }
         return {"from": low, "to": high, "populations": populations}
 
@@ -416,7 +417,7 @@ class RunDocuments:
         try:
             if not below(self.folder, DATABASE_FILE).is_file():
                 return None, [], "the run has no database (curation.store)"
-            with reading(below(self.folder, DATABASE_FILE)) as database:
+            with reading(below(self.folder, DATABASE_FILE), beside_writer=is_locked(self.folder)) as database:
                 query = "SELECT instruction, turns FROM trajectories JOIN tasks USING (task) WHERE attempt = ?"
                 found = database.execute(query, (number,)).fetchone()
             if found is None:
@@ -504,23 +505,11 @@ class RunDocuments:
                 waiting = False
         return replies, acts, starts
 
-    def _by_slot(self) -> dict[int, tuple[list[float], list[AttemptColumns]]]:
-        """Return the attempts of each slot, with their starts, in order."""
-        by_slot: dict[int, list[AttemptColumns]] = defaultdict(list)
-        for row in self._attempts().values():
-            if row.columns.slot is not None:
-                by_slot[row.columns.slot].append(row.columns)
-        return {
-            slot: ([own.started for own in ordered], ordered)
-            for slot, found in by_slot.items()
-            for ordered in [sorted(found, key=lambda own: own.started)]
-        }
-
     def _attempts_with_turns(self) -> set[int]:
         try:
             if not below(self.folder, DATABASE_FILE).is_file():
                 return set()
-            with reading(below(self.folder, DATABASE_FILE)) as database:
+            with reading(below(self.folder, DATABASE_FILE), beside_writer=is_locked(self.folder)) as database:
                 return {attempt for (attempt,) in database.execute(WITH_TURNS)}
         except (StoreFault, ConfigError, sqlite3.Error):
             return set()
@@ -629,31 +618,18 @@ def levels(rows: Sequence[Sequence[float]], columns: slice) -> list[dict[str, An
     """
     if len(rows) < 2:
         return []
-    end = rows[-1][0]
+    import numpy as np
+
+    table = np.array([[0.0] * len(rows[0]), *rows])
+    times, spent = table[:, 0], table[:, columns]
     found: list[dict[str, Any]] = []
     bins = SMALLEST_LEVEL
     while not found or bins <= len(rows):
-        seconds = end / bins
-        edges = _at([seconds * place for place in range(bins + 1)], rows, columns)
-        shares = []
-        for before, after in pairwise(edges):
-            spent = [late - early for early, late in zip(before, after, strict=True)]
-            whole = sum(spent)
-            shares.append([round(part / whole, 4) if whole > 0.0 else 0.0 for part in spent])
-        found.append({"seconds": seconds, "from": 0.0, "shares": shares})
+        edges = np.linspace(0.0, times[-1], bins + 1)
+        parts = np.diff([np.interp(edges, times, column) for column in spent.T])
+        shares = np.round(parts / np.maximum(parts.sum(axis=0), 1e-12), 4).T
+        found.append({"seconds": float(edges[1]), "from": 0.0, "shares": shares.tolist()})
         bins *= 4
-    return found
-
-
-def _at(times: Sequence[float], rows: Sequence[Sequence[float]], columns: slice) -> list[list[float]]:
-    """Return the component-seconds up to each time, between two rows in proportion."""
-    found, place = [], 0
-    for time in times:
-        while place < len(rows) - 2 and rows[place + 1][0] < time:
-            place += 1
-        (first, *_), (last, *_) = rows[place], rows[place + 1]
-        part = (time - first) / (last - first) if last > first else 1.0
-        found.append([a + part * (b - a) for a, b in zip(rows[place][columns], rows[place + 1][columns], strict=True)])
     return found
 
 
@@ -662,15 +638,6 @@ def chunk_seconds(segments: Sequence[Sequence[tuple[int, int, float, float]]]) -
     newest = max(segments, key=len, default=[])[-CHUNK_ROWS:]
     span = max(1.0, newest[-1][3] - newest[0][3]) if newest else 1.0
     return int(2 ** math.floor(math.log2(span)))
-
-
-def _attempt_at(
-    played: Mapping[int, tuple[list[float], list[AttemptColumns]]], slot: int, start: float, end: float
-) -> int | None:
-    """Return the attempt that a slot served at a time."""
-    starts, attempts = played.get(slot, ([], []))
-    place = bisect_right(starts, (start + end) / 2) - 1
-    return attempts[place].attempt if place >= 0 and attempts[place].finished >= (start + end) / 2 else None
 
 
 def _state(folder: Path) -> str:
