@@ -17,6 +17,7 @@ STEP_KEYS = ("step", "_step", "global_step", "trainer/global_step", "rollout/ste
 """Names of a step's number in a line of JSON."""
 TIME_KEYS = ("time", "_timestamp")
 """Names of the time at which a line was written, seconds."""
+NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf)"
 Values = dict[str, float]
 Buckets = dict[str, dict[float, float]]
 """Cumulative counts of Prometheus histograms by name and upper bound."""
@@ -140,11 +141,12 @@ def _console(file: Path, text: str, names: Mapping[str, Any]) -> Iterator[_Entry
     """Yield the metrics that follow each number of a step, up to the next."""
     if text and not text.endswith("\n"):
         raise ConfigError(f"{file}: its last line has no end: the file is cut; remove that line")
+    pair = names["pair"].replace("NUMBER", NUMBER)
     marks = list(re.finditer(names["step"], text, re.MULTILINE))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     for mark, end in zip(marks, ends, strict=False):
         part = text[mark.end() : end]
-        values = {name: float(value) for name, value in re.findall(names["pair"], part)}
+        values = {name: float(value) for name, value in re.findall(pair, part)}
         yield _Entry(f"line {text.count(chr(10), 0, mark.start()) + 1}", int(mark[1]), None, values)
 
 

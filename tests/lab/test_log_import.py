@@ -12,6 +12,7 @@ from tensorboardX import SummaryWriter
 
 from dartsim.core.errors import ConfigError
 from dartsim.lab.log_import import NAMES, import_logs, lognormal, spread_of
+from dartsim.lab.prediction import PRIORS
 from dartsim.lab.published import check_table, setup
 from dartsim.lab.published_runs import run_config
 from dartsim.lab.virtual import with_settings
@@ -20,7 +21,7 @@ from dartsim.observe.states import TrainerState
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 
-TRUE = {"efficiency": 0.7, "step_cost": 1.8, "call_seconds": 9.0, "sync_cost": 2.0}
+TRUE = {name: 0.8 * prior.median for name, prior in PRIORS["run"].items()}
 MACHINES = {"gpu": "H100", "trainer": 2, "rollout": 2}
 WORKLOAD = {"groups": 8, "group_size": 8, "prompt_tokens": 300, "reply_tokens": 600.0, "reply_spread": 0.6}
 TREE = {
