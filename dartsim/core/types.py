@@ -201,13 +201,13 @@ class Turns(Sequence[Turn]):
         observations, replies = zip(*turns, strict=True) if (turns := tuple(turns)) else ((), ())
         columns = tuple(zip(*replies, strict=True)) or ((),) * 10
         self._actions: tuple[str, ...] = columns[0]
-        cached = (-1 if number is None else number for number in columns[9])
-        self._numbers = array("i", chain(*columns[1:6], cached))
+        cached = [-1 if number is None else number for number in columns[9]] if None in columns[9] else columns[9]
+        self._numbers = array("i", [*chain(*columns[1:6], cached)])
         """Versions, oldest versions, workers, tokens of prompts and of replies, and cached ones, column by column."""
         alike = len(set(map(id, observations))) == 1
         self._observations = observations[:1] if alike else observations
-        sampled = columns[6:9]
-        self._sampled = None if all(value is None for column in sampled for value in column) else sampled
+        sampled = [value for column in columns[6:9] for value in column if value is not None]
+        self._sampled = columns[6:9] if sampled else None
 
     def _column(self, number: int) -> array[int]:
         size = len(self._actions)
