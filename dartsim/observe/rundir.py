@@ -39,6 +39,8 @@ TIMELINE = "timeline.json"
 IDLE = "idle.json"
 TRACE = "trace.json.gz"
 REPORT = "report.html"
+FORMAT = 1
+"""Version of a run's folder, which ``docs/run-directory.md`` describes; raised whenever one of its files changes."""
 EVALUATION = "evaluation.json"
 """File that marks the folder of an evaluation."""
 
@@ -119,7 +121,7 @@ def write_run(
 
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
-    everything = {**meta, **summary}
+    everything = {"format": FORMAT, **meta, **summary}
     write_text(path / SERIES, _compact(series(recorder)))
     write_text(path / TIMELINE, _compact(timeline(recorder)))
     write_text(path / IDLE, _compact(idle(recorder)))
@@ -143,6 +145,19 @@ def refuse_evaluation(path: Path) -> None:
         )
 
 
+def refuse_format(path: Path, found: Mapping[str, Any]) -> None:
+    """Refuse a folder whose status or summary says that another version wrote it.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    if (version := found.get("format")) != FORMAT:
+        raise ConfigError(
+            f"{path} has format {version!r:.20}, and this dartsim reads format {FORMAT} only: use the version that "
+            "wrote it"
+        )
+
+
 def read_run(path: Path) -> RunDir:
     """Return the run in a folder.
 
@@ -160,7 +175,8 @@ def read_run(path: Path) -> RunDir:
         )
     refuse_links(path)
     run = RunDir(path)
-    _ = run.summary, run.series, run.timeline, run.idle
+    refuse_format(path, run.summary)
+    _ = run.series, run.timeline, run.idle
     return run
 
 

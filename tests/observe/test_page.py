@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 
 from dartsim.cli.live import site_of
 from dartsim.config import load
+from dartsim.core.errors import ConfigError
 from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe.page.documents import levels
 from dartsim.observe.page.file import bundle, page_file, site_documents
 from dartsim.observe.page.server import PageServer, web_files
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
-from dartsim.observe.rundir import STATUS, lock_run
+from dartsim.observe.rundir import STATUS, SUMMARY, lock_run, read_run
 from dartsim.observe.states import POPULATIONS
 from dartsim.run.execute import execute
+from dartsim.run.resume import resumable
 from dartsim.run.watch import Watch
 
 HOSTILE = "<img src=x onerror=alert(1)></script>"
@@ -215,6 +217,14 @@ def test_a_run_in_memory_and_one_that_starts_have_documents(tmp_path):
         assert document(tmp_path / "new", "now")["state"] == "starting"
         for name in ("series", "lanes", "attempts"):
             assert document(tmp_path / "new", name)
+
+
+def test_a_folder_of_another_format_is_refused_in_one_sentence(copied):
+    for name in (STATUS, SUMMARY):
+        (copied / name).write_text(json.dumps(json.loads((copied / name).read_text()) | {"format": 999}))
+    for read in (lambda: document(copied, "now"), lambda: read_run(copied), lambda: resumable(copied)):
+        with pytest.raises(ConfigError, match="has format 999, and this dartsim reads format"):
+            read()
 
 
 def with_row(folder, turns):
