@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +36,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import KINDS, alarm_text
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from dartsim.config import Config
     from dartsim.observe import Instrument
     from dartsim.observe.rundir import RunDir
@@ -66,7 +69,7 @@ def run(
     ] = False,
     out_folder: Out = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Serve the run's page while it runs (dartsim show --live).")
+        bool, typer.Option("--show", help="Serve the run's page, during the run and until Ctrl-C.")
     ] = False,
     json_file: Json = None,
 ) -> None:
@@ -135,17 +138,25 @@ def run(
         errors.say(few)
     where = f"run: {path} (while it runs: dartsim show {path})"
 
+    serving: list[BaseProcess] = []
+
     def announce(_: object) -> None:
         errors.say(where)
         if show:
             from dartsim.cli.live import serve_beside
 
-            serve_beside(path)
+            serving.append(serve_beside(path))
 
     announced = Listener(run_started=announce)
-    execute_with_progress(
-        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
-    )
+    try:
+        execute_with_progress(
+            resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
+        )
+    finally:
+        for page in serving:
+            errors.say("the run has ended; its page stays until Ctrl-C")
+            with suppress(KeyboardInterrupt):
+                page.join()
 
 
 RESUME_OPTIONS = ("scheduler", "overrides", "hours", "json_file", "plugin", "debug")

@@ -220,7 +220,7 @@ def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
     assert found.host.learner == 4 * parameters + 3 * 2 * parameters + 2 * state + pictures
     assert found.host.engines == 2 * 2 * parameters  # their first model, and a version that a start reads
     # Two checkpoints of the run and the next one; the model and the learner's state at its end; and attempts.
-    frames = (200 + 80 + 8 * 8) * 30 * (3 * 1920 * 1080)
+    frames = (200 + 38 + 8 * 8) * 30 * (3 * 1920 * 1080)
     assert found.host.run == 3 * state + 2 * parameters + state + 0.2 * frames
     assert sum(found.as_json()["disk_gib"].values()) > 600
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -97,7 +101,7 @@ def test_attempts_add_up_to_what_the_run_counted_and_turns_have_their_times(fold
     assert all(turn["kept"] and turn["advantage"] is not None for turn in one["turns"])
     assert now["state"] == "finished"
     for part in now["populations"]:
-        assert sum(part["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+        assert sum(part["states"].values()) == part["size"]
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50.0), st.integers(0, 3)), min_size=2, max_size=60))
@@ -225,6 +229,26 @@ def test_a_folder_of_another_format_is_refused_in_one_sentence(copied):
     for read in (lambda: document(copied, "now"), lambda: read_run(copied), lambda: resumable(copied)):
         with pytest.raises(ConfigError, match="has format 999, and this dartsim reads format"):
             read()
+
+
+def test_the_page_beside_a_run_stays_until_it_is_closed(tmp_path):
+    command = [sys.executable, "-m", "dartsim", "run", "coupled", "--hours", "0.2", "--show", "--out", "run"]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        said = ""
+        while not ("its page stays until Ctrl-C" in said and "page: http" in said):
+            line = run.stderr.readline()
+            assert line, said
+            said += line
+        port = int(re.search(r"page: http://127\.0\.0\.1:(\d+)/", said)[1])
+        with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request("GET", "/api/run/now")
+            assert json.loads(connection.getresponse().read())["state"] == "failed"  # it was too short to train
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 18
+    finally:
+        run.kill()
+        run.communicate()
 
 
 def with_row(folder, turns):
