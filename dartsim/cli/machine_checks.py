@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
-BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "typer")
+BASICS = ("gymnasium", "numpy", "pillow", "psutil", "pydantic", "rich", "simpy", "typer")
 TRAIN = ("torch", "transformers", "peft", "safetensors")
 REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 

@@ -30,7 +30,6 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
-from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import KINDS, alarm_text
@@ -75,15 +74,15 @@ def run(
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
 
-    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration, a
-    tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
-    `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
+    A run writes a folder with its figures, model, database and recordings, which `dartsim show` shows. Without a
+    configuration, a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real
+    desktops, preset `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
     --set run.updates=N extends a finished run. Interrupted attempts restart, no trajectory is trained twice, and no
     stored one is lost.
 
-    Ctrl-C ends the run and writes its report.
+    Ctrl-C ends the run and writes its figures.
 
     Examples:
         dartsim run
@@ -187,13 +186,14 @@ def execute_with_progress(
     config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
     """Execute or resume a run with a progress bar, show its figures, and exit with the run's code."""
+    from dartsim.cli.progress import RunBar, bars
     from dartsim.observe.rundir import CONFIG
 
     cpu, wall = time.process_time(), time.perf_counter()
 
     def message() -> str:
         if (folder / CONFIG).is_file():
-            return f"interrupted; this run has no report yet\nresume it with: dartsim run {quote(str(folder))}"
+            return f"interrupted; this run has no figures yet\nresume it with: dartsim run {quote(str(folder))}"
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
@@ -218,7 +218,7 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
         out.print(_learning_text(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
-        out.say(f"report: {run_dir.report.resolve().as_uri()}")
+        out.say(f"page: dartsim show {quote(str(run_dir.path))} --live")
     if json_file is not None:
         summary = run_dir.summary.items()
         plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}

@@ -138,9 +138,10 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
-    if engine.prompt == "text":
+    if engine.prompt != "gui":
+        texts = num_turns if engine.prompt == "dialog" else 0
         alone = PromptModel(
-            system_tokens=engine.prompt_tokens, image_tokens=0, max_images=1, max_texts=0, num_turns=num_turns
+            system_tokens=engine.prompt_tokens, image_tokens=0, max_images=1, max_texts=texts, num_turns=num_turns
         )
         if engine.reply_tokens is None:
             return alone
