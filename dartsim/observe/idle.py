@@ -25,7 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.observe.recorder import Recorder
-from dartsim.observe.states import AT_WORK, CAUSES, NETWORK, POPULATIONS, DesktopState, EngineState, TrainerState
+from dartsim.observe.states import (
+    AT_WORK,
+    CAUSES,
+    IDLE_BINS,
+    NETWORK,
+    POPULATIONS,
+    DesktopState,
+    EngineState,
+    TrainerState,
+)
 from dartsim.observe.window import Window, recorded_window
 
 Floats = NDArray[np.float64]
@@ -50,15 +59,24 @@ def idle(recorder: Recorder) -> dict[str, Any] | None:
 
 
 def attribute(window: Window) -> dict[str, Any]:
-    """Return the seconds of work and of each idle cause for each population."""
-    times, counts = _counts(window)
-    lengths = np.diff(times)
+    """Return the seconds of work and of each idle cause for each population, and their shares over time."""
+    edges = np.linspace(window.start, window.end, IDLE_BINS + 1)
+    times, counts = _counts(window, edges)
+    lengths, first = np.diff(times), np.searchsorted(times[:-1], edges[:-1])
     weights = {"desktops": _desktops(counts), "engines": _engines(counts), "trainer": _trainer(counts)}
     populations = {}
     for name, by_cause in weights.items():
-        spent = {cause: float((parts * lengths).sum()) for cause, parts in by_cause.items()}
-        kept = {cause: round(seconds, 3) for cause, seconds in spent.items() if seconds > 0.0}
-        populations[name] = {"size": len(window.stays[name]), "seconds": kept}
+        size = len(window.stays[name])
+        spent = {cause: np.add.reduceat(parts * lengths, first) for cause, parts in by_cause.items() if parts.any()}
+        populations[name] = {
+            "size": size,
+            "seconds": {cause: round(float(seconds.sum()), 3) for cause, seconds in spent.items() if seconds.any()},
+            "shares": {
+                cause: np.round(seconds / (np.diff(edges) * size), 4).tolist()
+                for cause, seconds in spent.items()
+                if seconds.any()
+            },
+        }
     return {
         "start_seconds": round(window.start, 3),
         "end_seconds": round(window.end, 3),
@@ -66,13 +84,13 @@ def attribute(window: Window) -> dict[str, Any]:
     }
 
 
-def _counts(window: Window) -> tuple[Floats, NDArray[np.int32]]:
+def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
     """Return times [n + 1], and the number of components in each state between them [n, states].
 
-    The times end with the window.
+    The times include the edges and end with the window.
     """
     starts, ends, columns = _stays(window)
-    when = np.concatenate([starts, ends])
+    when = np.concatenate([starts, ends, edges])
     order = np.argsort(when, kind="stable")
     times = when[order]
     change = np.zeros((len(when), NUM_COLUMNS), dtype=np.int32)
@@ -80,7 +98,7 @@ def _counts(window: Window) -> tuple[Floats, NDArray[np.int32]]:
     rows[order] = np.arange(len(when))
     number = len(starts)
     np.add.at(change, (rows[:number], columns), 1)
-    np.add.at(change, (rows[number:], columns), -1)
+    np.add.at(change, (rows[number : 2 * number], columns), -1)
     return times, np.cumsum(change, axis=0)[:-1]
 
 

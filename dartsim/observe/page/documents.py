@@ -45,7 +45,7 @@ from dartsim.observe.recording import (
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
 from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, is_locked
-from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState, EngineState
+from dartsim.observe.states import AT_WORK, CAUSES, IDLE_BINS, POPULATIONS, DesktopState, EngineState
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
 
@@ -313,7 +313,7 @@ class RunDocuments:
             name: {cause: values for cause, values in population["shares"].items() if cause != AT_WORK}
             for name, population in attributed["populations"].items()
         }
-        return {"from": start, "seconds": (end - start) / (len(attributed["hours"]) - 1), "shares": shares}
+        return {"from": start, "seconds": (end - start) / IDLE_BINS, "shares": shares}
 
     def _marks(self) -> list[dict[str, Any]]:
         marks: list[dict[str, Any]] = [
