@@ -19,6 +19,7 @@ window.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -94,23 +95,18 @@ def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
     order = np.argsort(when, kind="stable")
     times = when[order]
     change = np.zeros((len(when), NUM_COLUMNS), dtype=np.int32)
-    rows = np.empty(len(when), dtype=np.int64)
-    rows[order] = np.arange(len(when))
-    number = len(starts)
-    np.add.at(change, (rows[:number], columns), 1)
-    np.add.at(change, (rows[number : 2 * number], columns), -1)
+    of_stays = order < 2 * len(starts)  # each changes one state, by one
+    stay, ends_here = order[of_stays] % len(starts), order[of_stays] >= len(starts)
+    change[np.flatnonzero(of_stays), columns[stay]] = np.where(ends_here, -1, 1)
     return times, np.cumsum(change, axis=0)[:-1]
 
 
 def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    rows: list[tuple[float, float, int]] = [
-        (stay.start, stay.end, first + stay.state)
-        for name, first in FIRST_COLUMN.items()
-        for part in window.stays[name]
-        for stay in part
-    ]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
+    by_population = [list(chain.from_iterable(window.stays[name])) for name in FIRST_COLUMN]
+    number = sum(map(len, by_population))
+    table = np.fromiter(chain.from_iterable(chain.from_iterable(by_population)), np.float64, 3 * number).reshape(-1, 3)
+    first = np.repeat(list(FIRST_COLUMN.values()), [len(own) for own in by_population])
+    return table[:, 1], table[:, 2], table[:, 0].astype(np.int64) + first
 
 
 def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
