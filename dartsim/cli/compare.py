@@ -345,9 +345,9 @@ def _refuse_without_engine(config: Config) -> None:
     local = all(host.url is None for host in config.desktop.hosts.values())
     if not config.backend.boots or not local:
         return
-    from dartsim.cli.machine_checks import OK, check_engine
+    from dartsim.cli.machine_checks import OK, ask_engine
 
-    engine = check_engine()
+    engine = ask_engine().check
     if engine.state is not OK:
         raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.fix}")
 
