@@ -213,7 +213,16 @@ def read_table(path: Path, *, fit: Sequence[str] | None = None) -> Table:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; name a TOML file of a table of runs") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    table: Table = _checked(Table, tree, str(path))
+    return check_table(tree, str(path), fit=fit)
+
+
+def check_table(tree: Mapping[str, Any], path: str, *, fit: Sequence[str] | None = None) -> Table:
+    """Return a file's tree as a table; ``path`` is for messages.
+
+    Raises:
+        ConfigError: If it contradicts itself; says where.
+    """
+    table: Table = _checked(Table, tree, path)
     if fit is not None:
         table = table.replace(fit=list(fit))
     names = [row.name for row in table.rows]
@@ -227,7 +236,7 @@ def read_table(path: Path, *, fit: Sequence[str] | None = None) -> Table:
     return table
 
 
-def _check_row(path: Path, table: Table, row: Row) -> None:
+def _check_row(path: str, table: Table, row: Row) -> None:
     for known in row.figures:
         if known.figure not in FIGURES:
             raise no_such(f"figure of row {row.name!r} in {path}", known.figure, FIGURES)
@@ -238,7 +247,7 @@ def _check_row(path: Path, table: Table, row: Row) -> None:
     if row.name in table.fit and not row.figures:
         raise ConfigError(f"{path}: row {row.name!r} is to be fitted, and has no figures")
     if reason_against(table, row) is None:
-        setup(table, row, str(path))
+        setup(table, row, path)
     elif row.name in table.fit:
         raise ConfigError(f"{path}: row {row.name!r} is to be fitted, and unsupported: {reason_against(table, row)}")
 

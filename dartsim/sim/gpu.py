@@ -100,6 +100,11 @@ class GpuProfile:
         overhead = self.head_seconds + self.fixed_seconds
         return (0.0, *(self.linear_seconds(n) + overhead for n in range(1, self.token_budget + 1)))
 
+    @cached_property
+    def decode_seconds(self) -> list[float]:
+        """Seconds of an iteration that decodes ``n`` sequences, without their context, indexed by ``n``."""
+        return [self.base_seconds[n] + n * self.sequence_seconds for n in range(self.max_num_seqs + 1)]
+
     def iteration_seconds(
         self,
         num_decode: int,
@@ -170,6 +175,7 @@ def roofline_profile(roofline: RooflineConfig) -> GpuProfile:
         kv_seconds=roofline.kv_seconds,
         prefill_pair_seconds=roofline.pair_seconds,
         image_seconds=0.0,
+        sequence_seconds=roofline.sequence_seconds,
         kv_capacity_tokens=roofline.kv_tokens,
         max_num_seqs=roofline.max_num_seqs,
     )
