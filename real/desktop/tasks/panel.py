@@ -1,7 +1,7 @@
 """Tasks of clicks for a small model: a full-screen panel with red buttons on a grid.
 
-They correspond to the mock desktop's families ``click_button`` (``panel_tasks``) and ``pages`` (``page_tasks``), so
-that a model trained there can be tried on a real desktop. They use OSWorld's task schema with an additional key:
+They correspond to the mock desktop's families ``click_button`` (``panel_tasks``) and ``errands`` without dead ends
+(``page_tasks``), so that a model trained there can be tried on a real desktop. They use OSWorld's task schema with an additional key:
 ``auto_done``, the first click ends the episode.
 """
 
