@@ -20,9 +20,9 @@ from dartsim.config import Config, presets, to_toml
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of
+from dartsim.lab.bounds import bounds
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, by_name, make_runs, new_run, scheduler_config
 from dartsim.lab.gate import Comparison, data_frame
-from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import with_settings
 from dartsim.observe.figures import series
 from dartsim.observe.recorder import Recorder
@@ -214,7 +214,7 @@ def simulate(
         result = run_simulation(prepared)
         if result.interrupted:
             raise KeyboardInterrupt
-        summary = run_summary(prepared, result, run_figures)
+        summary = run_summary(prepared, result, bounds)
     known = {item.name: summary[item.name] for item in fields(Result) if item.name in summary and item.name != "config"}
     found = Result(**known, config=resolved_config, summary=summary, _run=result)
     if result.failure is not None:

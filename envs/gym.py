@@ -164,7 +164,7 @@ class GymDesktop(WrappedDesktop):
 class TranslatedDesktop(GymDesktop):
     """An environment that reads pyautogui code, for a model that writes another grammar.
 
-    A small model of our own sees the screen as a square of ``policy.screen`` pixels; its positions are scaled.
+    A small model that clicks sees the screen as a square of ``policy.screen`` pixels; its positions are scaled.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], policy: PolicyConfig) -> None:
@@ -173,7 +173,7 @@ class TranslatedDesktop(GymDesktop):
         assert screen is not None, "checked when it was made"
         grammar, options = policy.action_grammar
         self._size = screen
-        self._shown_size = screen if grammar == "ui_tars" else (policy.screen, policy.screen)
+        self._shown_size = screen if policy.sees_whole_screen else (policy.screen, policy.screen)
         self._grammar = make_grammar(grammar, *self._shown_size, **options)
         self._code = make_grammar("pyautogui", *screen)
         self._calls: Counter[str] = Counter()

@@ -1,24 +1,29 @@
 """What a GPU does with the parts of a run: learner, memory, speed, an engine and its weight sync.
 
     python -m experiments.gpu --record          on the first GPU; with DARTSIM_VLLM_PYTHON, an engine too
-    python -m experiments.gpu --quick           small models only
+    python -m experiments.gpu --quick           fewer repeats
     python -m experiments.gpu --device cpu      the same code where there is no GPU; its figures mean nothing
 
 Without a CUDA device it exits with status 2. Everything goes through the components of a run: ``FsdpLearner`` with one
-rank, ``VllmWorker`` over a ``LocalEngine``.
+rank or the ``GradientSteps`` of that rank, ``VllmWorker`` over a ``LocalEngine``.
 
 - *parity*: one step of one rank on the GPU, in float32 and in bfloat16, against float32 on the processor;
-- *speed*: bfloat16 with checkpointing, a model of about 2 G weights and 1080p screenshots; MFU counts 6 operations a
-  weight and token, computing again not counted; memory beside the estimate of ``dartsim check``;
+- *learner*: layers of a 7B model in bfloat16 with checkpointing, attempts of 14 turns, up to five screenshots at 1080p:
+  several turns in one sequence beside one turn a sequence, a plain loop of transformers, and TRL; memory beside the
+  estimate of ``dartsim check``; the attention kernels that ran;
 - *engine*: vLLM beside it on the same GPU, weights by files, without NCCL.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
+import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +52,7 @@ from dartsim.core.types import (
 )
 from dartsim.lab.memory import GIB, learner_memory
 from dartsim.lab.model_shapes import ModelShape, read_shape
+from experiments.operations import forward_operations
 from experiments.study import Experiment, Figures, Options
 
 if TYPE_CHECKING:
@@ -62,13 +68,13 @@ def measure(options: Options) -> Figures:
     """Measure everything on a device."""
     device: Device = options.own.device
     _require(device, record=options.record)
-    small = options.quick or device == "cpu"
+    small = device == "cpu"
     precisions = ("float32", "bfloat16")
     return {
         "device": device,
         "device_name": "processor" if device == "cpu" else gpu_name(),
         "parity": parity(device, precisions),
-        "learner": speed(device, small=small, updates=2 if options.quick else 5),
+        "learner": speed(device, small=small, updates=1 if options.quick else 2, say=options.console.print),
         "engine": engine(device, loads=3 if options.quick else 10, small=small),
         "config": {"small": small, "precisions": list(precisions)},
     }
@@ -96,26 +102,34 @@ def gpu_name() -> str:
     return str(torch.cuda.get_device_name())
 
 
-def shown_model(device: Device, *, small: bool) -> VlmConfig:
-    """Return the model that is measured: about 2 G weights on a GPU, the tiny one where it must be quick."""
+def tiny_model() -> VlmConfig:
+    """Return the model whose steps are compared."""
     from dartsim.real.vlm import Decoding, VlmConfig
 
-    tiny = VlmConfig(decoding=Decoding(grammar="free", max_new_tokens=32), output_scale=1.0)
-    if small or device == "cpu":
-        return tiny
+    return VlmConfig(decoding=Decoding(grammar="free", max_new_tokens=32), output_scale=1.0)
+
+
+def quarter_of_7b() -> VlmConfig:
+    """Return a model with a quarter of the layers of Qwen2.5-VL-7B, in text and vision, and a small vocabulary.
+
+    Source of the sizes: the published config.json; one of eight vision layers attends over the whole picture.
+    """
+    from dartsim.real.vlm import PromptStyle
+
     return replace(
-        tiny,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_layers=24,
-        num_heads=16,
+        tiny_model(),
+        hidden_size=3584,
+        intermediate_size=18_944,
+        num_layers=7,
+        num_heads=28,
         num_kv_heads=4,
         vision_hidden_size=1280,
         vision_intermediate_size=3420,
-        vision_layers=16,
+        vision_layers=8,
         vision_heads=16,
         initializer_range=0.02,
         max_pixels=16_384 * 28 * 28,
+        prompts=PromptStyle(max_images=5, images_after_cut=2),
     )
 
 
@@ -146,8 +160,8 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
 
 
 @contextmanager
-def learner(model_config: VlmConfig, device: Device, precision: Any, *, checkpointing: bool = False) -> Iterator[Any]:
-    """Start a learner of one rank on a device; yield it, its model and the model's folder."""
+def learner(model_config: VlmConfig, device: Device, precision: Any) -> Iterator[Any]:
+    """Start a learner of one rank on a device; yield it and its model."""
     from dartsim.real.learners.fsdp.learner import FsdpLearner
     from dartsim.real.learners.gradient_steps import TINY
     from dartsim.real.vlm import build
@@ -158,11 +172,11 @@ def learner(model_config: VlmConfig, device: Device, precision: Any, *, checkpoi
         model = export(vlm, Path(folder) / "model")
         config = TINY.replace(
             optimizer={"learning_rate": 1e-4, "max_tokens": 16_384},
-            fsdp={"ranks": 1, "device": device, "precision": precision, "checkpointing": checkpointing},
+            fsdp={"ranks": 1, "device": device, "precision": precision},
         )
         made: FsdpLearner = FsdpLearner(vlm, model, Path(folder) / "learner", config)
         try:
-            yield made, vlm, model
+            yield made, vlm
         finally:
             made.close()
 
@@ -178,7 +192,7 @@ def parity(device: Device, precisions: Sequence[str]) -> dict[str, dict[str, flo
     from dartsim.real.learners.torch_learner import TorchLearner
     from dartsim.real.vlm import build
 
-    config = shown_model(device, small=True)
+    config = tiny_model()
     alone = TorchLearner(build(config), TINY.replace(optimizer={"learning_rate": 1e-4}))
     before = {name: tensor.double() for name, tensor in build(config).snapshot().items()}
     batch = drawn_batch(alone.vlm, update=1, groups=2, turns=2, screen=(112, 112), tokens=8)
@@ -186,7 +200,7 @@ def parity(device: Device, precisions: Sequence[str]) -> dict[str, dict[str, flo
     moved = _changes(before, wanted.weights.source)
     found = {}
     for precision in precisions:
-        with learner(config, device, precision) as (other, vlm, _):
+        with learner(config, device, precision) as (other, vlm):
             got = other.train(batch)
             change = _changes(before, _tensors(vlm, Path(got.weights.source)))
         cosine = float(change @ moved / (change.norm() * moved.norm()))
@@ -214,53 +228,185 @@ def _tensors(vlm: Vlm, folder: Path) -> dict[str, Any]:
     return {name: found[stored_name(name, found.keys())] for name, _ in vlm.model.named_parameters()}
 
 
-def speed(device: Device, *, small: bool, updates: int) -> dict[str, Any]:
-    """Train a model in bfloat16 with checkpointing; return its speed, MFU, memory and the estimated memory."""
-    screen, turns, tokens = ((112, 112), 2, 8) if small or device == "cpu" else ((1920, 1080), 3, 104)
-    config = shown_model(device, small=small)
-    with learner(config, device, "bfloat16", checkpointing=True) as (made, vlm, model):
-        shape = read_shape(model)
-        seconds, metrics = [], {}
-        batches = [
-            drawn_batch(vlm, update=update, groups=2, turns=turns, screen=screen, tokens=tokens)
-            for update in range(1, updates + 2)
-        ]
-        for batch in batches:
-            began = time.perf_counter()
-            metrics = made.train(batch).metrics
-            seconds.append(time.perf_counter() - began)
-        text, patches = computed(vlm, batches[-1], shape)
-    step = median(seconds[1:])  # the first one compiles and allocates
-    useful = 6.0 * (shape.text.layers * shape.text.layer_parameters) * text + 6.0 * shape.vision.parameters * patches
-    peak = peak_flops(device)
+MAX_TOKENS = 16_384
+"""Tokens of a micro-batch: one prompt with five screenshots at 1080p."""
+KERNELS = {
+    "aten::_scaled_dot_product_flash_attention": "flash",
+    "aten::_scaled_dot_product_cudnn_attention": "cuDNN",
+    "aten::_scaled_dot_product_efficient_attention": "memory-efficient",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "flash on the processor",
+    "aten::_scaled_dot_product_attention_math": "math",
+}
+"""What torch calls for an attention; ``math`` writes the whole matrix of scores."""
+
+
+def speed(
+    device: Device, *, small: bool, updates: int, peers: bool = True, say: Callable[[str], Any] = print
+) -> dict[str, Any]:
+    """Train in bfloat16 with checkpointing on attempts of 14 turns; each variant gets the same batch.
+
+    Args:
+        device: Where.
+        small: The tiny model on small screens.
+        updates: Timed updates of an own variant, after one that is not; of the others, one is timed.
+        peers: Also measure a plain loop and TRL.
+        say: Told the figures of each variant.
+
+    Returns:
+        Sizes; for each variant seconds an update (median), turns and computed tokens a second, MFU from its own
+        operations (computing again not counted), and the peak of the GPU's memory; and for packed turns the memory
+        that ``dartsim check`` estimates and the attention kernels by number of calls.
+    """
+    import torch.distributed as dist
+    from torch.distributed import HashStore  # type: ignore[attr-defined]
+
+    from experiments.learner_speed_work import plain_update, trl_update
+
+    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    config = tiny_model() if small else quarter_of_7b()
+    screen, turns, tokens = ((112, 112), 6, 8) if small else ((1920, 1080), 14, 104)
+    vlm = _built(config, device)
+    batch = drawn_batch(vlm, update=1, groups=1, turns=turns, screen=screen, tokens=tokens)
+    with TemporaryDirectory(prefix="gpu-") as folder:
+        vlm.model.config.save_pretrained(folder)
+        (Path(folder) / "preprocessor_config.json").write_text(json.dumps(vlm.rules.as_json()), encoding="utf-8")
+        shape = read_shape(Path(folder))
+    del vlm
+    found: dict[str, Any] = {"parameters": shape.parameters, "turns": batch.num_turns, "variants": {}}
+    for variant, packing in (("packed", "trajectories"), ("per turn", "turns")):
+        _release()
+        row, more = own_updates(config, batch, shape, device, packing, updates)
+        found = more | found if variant == "packed" else found
+        found["variants"][variant] = row
+        say(f"{variant}: {row} {more}")
+    dist.destroy_process_group()  # TRL would take part in it
+    for variant, make in (("transformers", plain_update), ("trl", trl_update)) if peers else ():
+        _release()
+        found["variants"][variant] = row = _peer_updates(make, config, batch, device)
+        say(f"{variant}: {row}")
+    return found
+
+
+def _built(config: VlmConfig, device: Device) -> Vlm:
+    """Return a model that was made on the device: random weights take a minute elsewhere."""
+    import torch
+
+    from dartsim.real.vlm import build
+
+    with torch.device(device):
+        return build(config)
+
+
+def own_updates(
+    config: VlmConfig, batch: Batch, shape: ModelShape, device: Device, packing: Any, updates: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the row of an own variant, and its estimated memory and attention kernels."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from dartsim.real.learners.fsdp.sharding import shard
+    from dartsim.real.learners.gradient_steps import TINY, GradientSteps
+    from dartsim.real.learners.ranks import Ranks
+    from dartsim.real.learners.turn_data import read_turns
+    from dartsim.real.vlm.packing import pack, rows_of, split
+
+    trainer = TINY.replace(
+        optimizer={"learning_rate": 1e-4, "max_tokens": MAX_TOKENS, "pack": packing},
+        fsdp={"device": device, "precision": "bfloat16", "checkpointing": True},
+    )
+    vlm = _built(config, device)
+    vlm.trunk.checkpointing = True
+    data = read_turns(batch, vlm, trainer.objective.advantage)
+    micro_batches = split(rows_of(data.examples, pack=packing), max_tokens=MAX_TOKENS)
+    # All screens have one size.
+    pictures = [pack(vlm, rows, data.examples).inputs.pictures[0][1].shape[:2] for rows in micro_batches]
+    height, width, _ = batch.groups[0].trajectories[0].turns[0].observation.screenshot.shape
     estimate = learner_memory(
         shape,
         ranks=1,
-        tokens=16_384,
-        images=max(1, 16_384 // shape.image_tokens(*screen)),
-        replies=8,
-        screen=screen,
+        tokens=max(sum(row.length for row in rows) for rows in micro_batches),
+        images=max(number for number, _ in pictures),
+        replies=max(sum(len(row.members) for row in rows) for rows in micro_batches),
+        screen=(width, height),
         reference=False,
     )
-    return {
-        "parameters": shape.parameters,
-        "seconds_per_update": round(step, 3),
-        "tokens_per_second": round(text / step, 1),
-        "mfu": None if peak is None else round(useful / step / peak, 4),
-        "peak_gib": metrics.get("learner/peak_gib"),
-        "estimated_gib": round(estimate.total / GIB, 2),
+    forward = forward_operations(
+        shape,
+        [row.length for rows in micro_batches for row in rows],
+        pictures=sum(number for number, _ in pictures),
+        patches=pictures[0][1],
+        reply_tokens=sum(len(example.tokens) for example in data.examples),
+    )
+    scorer = shard(vlm, init_device_mesh(device, (1,)), trainer.fsdp)
+    steps = GradientSteps(vlm, trainer, seed=0, ranks=Ranks(torch.device(device)), scorers=(scorer, None))
+    numbers = itertools.count(1)
+
+    def update() -> dict[str, float]:
+        return steps.fit(data, next(numbers))
+
+    seconds, peak = _timed(update, updates, device)
+    known = peak_flops(device)
+    row = {
+        **_row(batch, seconds, peak),
+        "tokens_per_second": round(sum(row.length for rows in micro_batches for row in rows) / seconds, 1),
+        "mfu": None if known is None else round(3 * forward.total / seconds / known, 4),
     }
+    return row, {"estimated_gib": round(estimate.total / GIB, 2), "kernels": attention_kernels(update)}
 
 
-def computed(vlm: Vlm, batch: Batch, shape: ModelShape) -> tuple[int, int]:
-    """Return the tokens and the patches that a batch has, each turn counted by itself."""
-    text = patches = 0
-    for trajectory in (one for group in batch.groups for one in group.trajectories):
-        for number, turn in enumerate(trajectory.turns):
-            prompt = vlm.prompts.build(turn.observation, trajectory.turns[:number])
-            text += len(prompt.tokens) + turn.reply.response_tokens
-            patches += sum(len(picture.patches) for picture in prompt.pictures)
-    return text, patches
+def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device) -> dict[str, Any]:
+    """Return the row of a variant that calls the class of transformers."""
+    import torch
+
+    vlm = _built(config, device)
+    model: Any = vlm.model
+    with torch.autocast(device, torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the name of the next call changes between versions of transformers
+        model.train()  # only then does it compute activations again
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        update = make(vlm, batch, max_tokens=MAX_TOKENS)
+        return _row(batch, *_timed(update, 1, device))
+
+
+def _row(batch: Batch, seconds: float, peak: float | None) -> dict[str, Any]:
+    turns = round(batch.num_turns / seconds, 2)
+    return {"seconds_per_update": round(seconds, 3), "turns_per_second": turns, "peak_gib": peak}
+
+
+def _timed(update: Callable[[], Any], updates: int, device: Device) -> tuple[float, float | None]:
+    """Return the median seconds of updates after one that compiles and allocates, and the peak of the GPU's memory."""
+    import torch
+
+    seconds = []
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(updates + 1):
+        began = time.perf_counter()
+        update()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    peak = round(torch.cuda.max_memory_allocated() / GIB, 2) if device == "cuda" else None
+    return median(seconds[1:]), peak
+
+
+def attention_kernels(update: Callable[[], Any]) -> dict[str, int]:
+    """Return how often an update calls each of torch's attentions."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        update()
+    return {KERNELS[event.key]: event.count for event in profiled.key_averages() if event.key in KERNELS}
+
+
+def _release() -> None:
+    """Free what a variant leaves in cycles, and the GPU's memory."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def peak_flops(device: Device) -> float | None:
@@ -291,7 +437,7 @@ async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
     from dartsim.real.vlm.export import export
 
     loop = asyncio.get_running_loop()
-    config = shown_model(device, small=small)
+    config = tiny_model()
     with TemporaryDirectory(prefix="gpu-engine-") as folder:
         vlms = [build(config, seed=seed) for seed in (0, 1)]
         folders = [export(vlm, Path(folder) / f"version-{number}") for number, vlm in enumerate(vlms)]
@@ -357,12 +503,16 @@ def summary(figures: Figures) -> str:
             f"gradient {row['grad_norm_ratio']:.4f} as long, steps alike to {row['step_cosine']:.4f} (cosine)"
         )
     learner = figures["learner"]
-    mfu = "peak unknown" if learner["mfu"] is None else f"MFU {learner['mfu']:.1%}"
-    memory = "not on a GPU" if learner["peak_gib"] is None else f"{learner['peak_gib']:.1f} GiB"
     lines.append(
-        f"learner of {learner['parameters'] / 1e9:.2f} G weights: {learner['tokens_per_second']:,.0f} tokens/s, {mfu}, "
-        f"memory {memory} (estimated: {learner['estimated_gib']:.1f})"
+        f"layers of a 7B model, {learner['parameters'] / 1e9:.2f} G weights, {learner['turns']} turns; attention by "
+        + ", ".join(f"{name} ({count} calls)" for name, count in learner["kernels"].items())
+        + f"; memory estimated for packed turns: {learner['estimated_gib']:.1f} GiB"
     )
+    for variant, row in learner["variants"].items():
+        mfu = f", MFU {row['mfu']:.1%}" if row.get("mfu") else ""
+        memory = "" if row["peak_gib"] is None else f", {row['peak_gib']:.1f} GiB"
+        seconds = f"{row['seconds_per_update']:.2f} s an update"
+        lines.append(f"{variant}: {row['turns_per_second']:.2f} turns/s ({seconds}{mfu}{memory})")
     if (served := figures["engine"]) is None:
         lines.append("no engine was measured: it takes DARTSIM_VLLM_PYTHON")
     else:

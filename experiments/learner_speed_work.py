@@ -98,13 +98,19 @@ def library_inputs(vlm: Vlm, prompts: Sequence[Any], replies: Sequence[Any]) -> 
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (vlm.rules.mean, vlm.rules.std))
     pixels = (torch.from_numpy(patches).float().view(len(patches), 3, 1, -1) / 255.0 - mean) / std
     tokens = torch.from_numpy(ids)
-    return {
+    inputs = {
         "input_ids": tokens,
         "attention_mask": torch.from_numpy(attended),
         "mm_token_type_ids": (tokens == vlm.vocabulary.image).int(),
         "pixel_values": pixels.expand(-1, -1, 2, -1).reshape(len(patches), -1),
         "image_grid_thw": torch.tensor([[1, *picture.grid] for prompt in prompts for picture in prompt.pictures]),
     }
+    return {name: tensor.to(device_of(vlm)) for name, tensor in inputs.items()}
+
+
+def device_of(vlm: Vlm) -> torch.device:
+    """Return where the model's weights are."""
+    return torch.device(next(vlm.model.parameters()).device)
 
 
 @dataclass(frozen=True)
@@ -179,11 +185,13 @@ def plain_update(
         mask = torch.zeros(len(replies), longest, dtype=torch.bool)
         for row, reply in enumerate(replies):
             mask[row, : len(reply)] = True
-        logprobs, entropies = distribution(logits, vlm.allowed, vlm.decoding.temperature)
+        mask = mask.to(logits.device)
+        logprobs, entropies = distribution(logits, vlm.allowed.to(logits.device), vlm.decoding.temperature)
         new = logprobs.gather(2, inputs["input_ids"][:, -longest:, None])[..., 0]
         # A token at padding may be one that the grammar refuses.
         new = torch.where(mask, new, 0.0)
-        turns = TurnBatch(new_BT=new, mask_BT=mask, advantage_B=part.advantages, entropy_BT=entropies)
+        advantage = part.advantages.to(logits.device)
+        turns = TurnBatch(new_BT=new, mask_BT=mask, advantage_B=advantage, entropy_BT=entropies)
         return objective(turns, OBJECTIVE).loss * (len(replies) / count)  # a mean over turns
 
     return peer_update(vlm.model, lambda: PeerTurns.of(vlm, batch, kept).parts(max_tokens), loss_of)
@@ -201,7 +209,7 @@ def trl_update(
         output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=count,
         num_generations=2,
-        use_cpu=True,
+        use_cpu=device_of(vlm).type == "cpu",
         bf16=False,
         report_to=[],
         beta=0.0,
@@ -226,7 +234,7 @@ def trl_update(
             "prompt_mask": inputs["attention_mask"][:, :-longest],
             "completion_ids": inputs["input_ids"][:, -longest:],
             "completion_mask": inputs["attention_mask"][:, -longest:],
-            "advantages": part.advantages,
+            "advantages": part.advantages.to(device_of(vlm)),
             "num_items_in_batch": inputs["attention_mask"][:, -longest:].sum() * parts,
             "num_images": [len(prompt.pictures) for prompt in part.prompts],
         }

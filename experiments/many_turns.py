@@ -74,18 +74,19 @@ def make_base(settings: Config, folder: Path, *, quick: bool = False) -> Path:
     return folder
 
 
-def rewards(settings: Config, folder: Path) -> dict[str, float]:
-    """Attempt the held-out tasks on real desktops and engines, once each; return the rewards by task."""
+def rewards(settings: Config, folder: Path, *, attempts: int = 1) -> dict[str, float]:
+    """Attempt the held-out tasks, or all if none is, on real desktops and engines; return the rewards by attempt."""
     from dartsim.run.evaluation_results import EvaluationFolder
     from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy
     from dartsim.run.prepare import prepare_run
     from dartsim.run.served_model import served_model
 
     prepared = prepare_run(settings, trains=False)
-    plan = EvaluationPlan(tasks=prepared.held_out, steps=[settings.rollout.max_turns])
+    tasks = prepared.held_out or prepared.tasks
+    plan = EvaluationPlan(tasks=tasks, steps=[settings.rollout.max_turns], attempts=attempts)
     results = EvaluationFolder(folder, "policy")
     ended = evaluate_policy(prepared, plan, results, "", served=served_model(settings))
-    return {key.task: result.score for key, result in ended.items() if result.score is not None}
+    return {f"{key.task}/{key.attempt}": result.score for key, result in ended.items() if result.score is not None}
 
 
 def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Figures:

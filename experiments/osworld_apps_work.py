@@ -47,7 +47,7 @@ async def played(options: Options) -> Figures:
         make_office_tasks(office, home)
         suite = load_suite(options.own.tasks, "test_all", missing="skip", bad="skip")
         ours = load_suite(office, LIST)
-        async with _desktops(office, home) as (provider, pool):
+        async with apps_desktops(office, home) as (provider, pool):
             facts = await pool.facts()
             found = coverage([*suite.tasks, *ours.tasks], facts, offer=offer_of("apps", internet=False))
             states = Counter(str(verdict.state) for verdict in found.verdicts if verdict.task in suite.tasks)
@@ -126,12 +126,15 @@ async def _scores(provider: DesktopProvider, task: Task) -> Row:
 
 
 @asynccontextmanager
-async def _desktops(folder: Path, home: Path) -> AsyncIterator[tuple[DesktopProvider, Any]]:
+async def apps_desktops(
+    folder: Path, home: Path, settings: DesktopSettings | None = None
+) -> AsyncIterator[tuple[DesktopProvider, Any]]:
+    """Provide desktops of ``apps`` on this machine, and the pool that scores; downloads go below ``folder``."""
     spec = desktop_spec(DesktopConfig(variant="apps", memory_mib=MEMORY_MIB))
     async with DesktopFleet([DockerHost(DockerHostConfig())]) as fleet, open_pool(home, size=1) as pool:
         await fleet.require(spec.image)
         options = DesktopOptions(
-            settings=DesktopSettings(),
+            settings=settings or DesktopSettings(),
             server=OWN_SERVER,
             downloads=Downloads(folder / "downloads", sources=(folder,)),
             scorer=Scorer(pool),

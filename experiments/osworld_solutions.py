@@ -56,6 +56,22 @@ def _gimp(*turns: str) -> Turns:
     return (*menu, *turns, "pyautogui.click(1336, 760)", "WAIT", "DONE")
 
 
+COMMANDS: Mapping[str, str] = {
+    "28cc3b7e-b194-4bc9-8353-d04c0f4d56d2": "pactl set-sink-volume @DEFAULT_SINK@ 100%",
+    "3ce045a0-877b-42aa-8d2c-b4a863336ab8": "gsettings set org.gnome.desktop.interface text-scaling-factor 1.25",
+    "a4d98375-215b-4a4d-aee9-3d4370fccc41": "gsettings set org.gnome.desktop.screensaver lock-enabled true",
+    "b6781586-6346-41cd-935a-a6b1487918fc": "echo password | sudo -S timedatectl set-timezone Etc/UTC",
+    "bedcedc4-4d72-425e-ad62-21960b11fe0d": "gsettings set org.gnome.settings-daemon.plugins.power idle-dim false",
+    "e0df059f-28a6-4169-924f-b9623e7184cc": (
+        "echo password | sudo -S mv Desktop/todo_list_Jan_1 Desktop/todo_list_Jan_2"
+    ),
+    "ec4e3f68-9ea4-4c18-a5c9-69f89d1178b3": (
+        "gsettings set org.gnome.shell favorite-apps \"['thunderbird.desktop', 'google-chrome.desktop']\""
+    ),
+    "f9be0997-4b7c-45c5-b05c-4612b44a6118": "gsettings set org.gnome.desktop.notifications show-banners false",
+}
+"""What is typed in a terminal to solve tasks of the desktop."""
+
 SOLUTIONS: Mapping[str, Turns] = {
     # Chrome
     "030eeff7-b492-4218-b312-701ec99ee0cc": _page(
@@ -98,24 +114,7 @@ SOLUTIONS: Mapping[str, Turns] = {
         "$(gsettings get org.gnome.Terminal.ProfilesList default | tr -d \\')/; "
         "gsettings set $P default-size-columns 132; gsettings set $P default-size-rows 43; exit"
     ),
-    "28cc3b7e-b194-4bc9-8353-d04c0f4d56d2": _terminal("pactl set-sink-volume @DEFAULT_SINK@ 100%"),
-    "3ce045a0-877b-42aa-8d2c-b4a863336ab8": _terminal(
-        "gsettings set org.gnome.desktop.interface text-scaling-factor 1.25"
-    ),
-    "a4d98375-215b-4a4d-aee9-3d4370fccc41": _terminal("gsettings set org.gnome.desktop.screensaver lock-enabled true"),
-    "b6781586-6346-41cd-935a-a6b1487918fc": _terminal("echo password | sudo -S timedatectl set-timezone Etc/UTC"),
-    "bedcedc4-4d72-425e-ad62-21960b11fe0d": _terminal(
-        "gsettings set org.gnome.settings-daemon.plugins.power idle-dim false"
-    ),
-    "e0df059f-28a6-4169-924f-b9623e7184cc": _terminal(
-        "echo password | sudo -S mv Desktop/todo_list_Jan_1 Desktop/todo_list_Jan_2"
-    ),
-    "ec4e3f68-9ea4-4c18-a5c9-69f89d1178b3": _terminal(
-        "gsettings set org.gnome.shell favorite-apps \"['thunderbird.desktop', 'google-chrome.desktop']\""
-    ),
-    "f9be0997-4b7c-45c5-b05c-4612b44a6118": _terminal(
-        "gsettings set org.gnome.desktop.notifications show-banners false"
-    ),
+    **{task: _terminal(command) for task, command in COMMANDS.items()},
     # VLC
     "215dfd39-f493-4bc3-a027-8a97d72c61bf": _vlc("pyautogui.click(800, 741)", page="Qt"),
     "5ac2891a-eacd-4954-b339-98abba077adb": _vlc(),

@@ -252,8 +252,8 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
         ConfigError: If a preset, a file or a setting is wrong.
     """
     from dartsim.lab.compared_runs import ComparedRun, by_name, new_run
-    from dartsim.lab.verdict import too_few_attempts
     from dartsim.run.prepare import prepare
+    from dartsim.run.verdict import too_few_attempts
 
     runs: list[ComparedRun] = []
     for name, scheduler in by_name(list(dict.fromkeys(schedulers))).items():

@@ -97,10 +97,11 @@ def run(
         dartsim run osworld-8gpu --twin --hours 8
         dartsim run coupled --json - | jq .env_utilization
     """
-    from dartsim.lab.verdict import run_figures, too_few_attempts
+    from dartsim.lab.bounds import bounds
     from dartsim.observe import Listener
     from dartsim.run.execute import execute
     from dartsim.run.resume import is_run
+    from dartsim.run.verdict import too_few_attempts
 
     if scheduler is not None and is_run(Path(scheduler)):
         _refuse_options(context, scheduler)
@@ -143,7 +144,7 @@ def run(
 
     announced = Listener(run_started=announce)
     execute_with_progress(
-        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=run_figures)
+        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
     )
 
 
@@ -159,7 +160,7 @@ def _refuse_options(context: typer.Context, run: str) -> None:
 
 
 def _resume(folder: Path, changes: Sequence[str], json_file: str | None) -> None:
-    from dartsim.lab.verdict import run_figures
+    from dartsim.lab.bounds import bounds
     from dartsim.run.resume import resumable
     from dartsim.run.resume import resume as resume_run
 
@@ -167,7 +168,7 @@ def _resume(folder: Path, changes: Sequence[str], json_file: str | None) -> None
         resumable(folder, changes),
         folder,
         json_file,
-        lambda bar: resume_run(folder, changes, on_resume=_show_resume, instruments=[bar], more_figures=run_figures),
+        lambda bar: resume_run(folder, changes, on_resume=_show_resume, instruments=[bar], more_figures=bounds),
     )
 
 

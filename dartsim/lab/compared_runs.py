@@ -132,7 +132,7 @@ def make_run(run: ComparedRun, report: Report) -> EndedRun | None:
 
 def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
     """Execute a run; return its result if it has no directory."""
-    from dartsim.lab.verdict import run_figures
+    from dartsim.lab.bounds import bounds
     from dartsim.observe import ticker
     from dartsim.run.execute import execute, run_summary
     from dartsim.run.prepare import prepare
@@ -141,11 +141,11 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
     with plugin_errors(f"{run.name}: "):
         if run.path is not None:
-            execute(run.config, run.path, [progress], more_figures=run_figures)
+            execute(run.config, run.path, [progress], more_figures=bounds)
             return None
         prepared = prepare(run.config)
         result = run_simulation(prepared, instruments=[progress])
-        summary = run_summary(prepared, result, run_figures)
+        summary = run_summary(prepared, result, bounds)
     return EndedRun(summary, [update.time / 3600.0 for update in result.recorder.updates])
 
 

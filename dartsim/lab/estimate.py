@@ -95,7 +95,7 @@ def estimate(config: Config) -> Estimate | None:
         return None
     shape, source = _shape(config, Path(policy.model))
     screen = (policy.screen, policy.screen)
-    if config.backend.boots and policy.grammar == "ui_tars":
+    if config.backend.boots and policy.sees_whole_screen:
         screen = (config.desktop.width, config.desktop.height)
     screen_tokens = shape.image_tokens(*screen)
     replies = min(policy.max_texts, config.rollout.max_turns - 1)

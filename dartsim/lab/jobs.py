@@ -16,9 +16,9 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError, DartsimError, no_such
 from dartsim.core.plugin_errors import plugin_errors
+from dartsim.lab.bounds import bounds
 from dartsim.lab.comparison import FIGURES, comparison_figures, over_seeds
 from dartsim.lab.sweep import Report
-from dartsim.lab.verdict import run_figures
 from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.figures import after_warmup, figures, steady_turns_per_minute
@@ -155,7 +155,7 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
 def simulate_figures(config: Config, prices: Prices, instruments: Sequence[Instrument] = ()) -> Figures:
     """Simulate a configuration once, and return its figures with cost and verdict."""
     prepared = prepare(config)
-    summary = run_summary(prepared, run_simulation(prepared, instruments=instruments), run_figures)
+    summary = run_summary(prepared, run_simulation(prepared, instruments=instruments), bounds)
     return {**_with_cost(config, prices, summary), "verdict": summary["verdict"]}
 
 

@@ -351,13 +351,17 @@ def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
 
     The list is empty if there is no file.
     """
-    data = path.read_bytes() if path.is_file() else b""
-    by_population: list[list[Segment]] = [[], [], []]
-    size = SEGMENT_ROW.size
-    for number, index, state, start, end in SEGMENT_ROW.iter_unpack(data[: len(data) // size * size]):
-        if start < until and number < len(by_population):
-            by_population[number].append((index, state, start, min(end, until)))
-    return by_population if data else []
+    if not path.is_file() or not (data := path.read_bytes()):
+        return []
+    import numpy as np
+
+    rows = np.frombuffer(data, list(SEGMENT_FIELDS), len(data) // SEGMENT_ROW.size)
+    by_population = []
+    for number in range(len(POPULATIONS)):
+        own = rows[(rows["population"] == number) & (rows["start"] < until)]
+        columns = own["component"], own["state"], own["start"], np.minimum(own["end"], until)
+        by_population.append(list(zip(*(column.tolist() for column in columns), strict=True)))
+    return by_population
 
 
 def with_open_stays(

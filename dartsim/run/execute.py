@@ -41,6 +41,7 @@ from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, Samples, learning_curve
 from dartsim.run.resume_point import FIRST, SETTINGS, ResumePoint
 from dartsim.run.simulation import run_simulation
+from dartsim.run.verdict import verdict
 from dartsim.run.watch import Watch, write_spacing
 from dartsim.store.database import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER
 from dartsim.store.memory import MemoryStore
@@ -190,6 +191,7 @@ def run_summary(prepared: PreparedRun, result: RunResult, more_figures: MoreFigu
         **meta(config, result),
         **result.figures,
         "bias": result.bias,
+        "verdict": verdict(config, result.figures),
         **more,
         "config": config.model_dump(mode="json"),
     }

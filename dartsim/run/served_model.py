@@ -56,9 +56,11 @@ class ServedModel:
 
 
 def policy_grammar(config: Config) -> ActionGrammar:
-    """Return the grammar of the configured policy's actions on its own screen."""
+    """Return the grammar of the configured policy's actions on the screen that it sees."""
     name, options = config.policy.action_grammar
-    return make_grammar(name, config.policy.screen, config.policy.screen, **options)
+    whole = config.backend.boots and config.policy.sees_whole_screen
+    size = (config.desktop.width, config.desktop.height) if whole else (config.policy.screen,) * 2
+    return make_grammar(name, *size, **options)
 
 
 def served_model(config: Config, version: Version = 0) -> ServedModel:

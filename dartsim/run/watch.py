@@ -20,6 +20,7 @@ from dartsim.core.secrets import redact
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
 from dartsim.observe.rundir import STATUS, write_text
+from dartsim.run.verdict import verdict_so_far
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -55,6 +56,7 @@ class Watch(Instrument):
         """Whether the user stopped the run."""
         self.ended_by_alarm: str | None = None
         """The alarm that ended the run."""
+        self._verdict: str | None = None
 
     def __enter__(self) -> Self:
         self._write("starting")
@@ -96,6 +98,7 @@ class Watch(Instrument):
         if new or now - self._written >= self._write_spacing:
             self._written = now
             components = [status.as_json() for status in recorder.component_statuses()]
+            self._verdict = verdict_so_far(self._config, recorder)
             self._components = {"as_of_seconds": round(now, 3), "components": components}
             self._write("running")
 
@@ -119,6 +122,7 @@ class Watch(Instrument):
             "of_seconds": config.run.hours * 3600.0,
             "error": None if error is None else redact(f"{type(error).__name__}: {error}"),
             "ended_by_alarm": self.ended_by_alarm,
+            "verdict": self._verdict,
             "alarms": [] if recorder is None else [alarm.as_json() for alarm in recorder.alarms],
             "counts": {} if recorder is None else _counts(recorder),
             **self._components,

@@ -110,13 +110,21 @@ def make_tables(database: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading, without changing it or the files beside it."""
+def reading(path: Path, *, beside_writer: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading, without changing it or the files beside it.
+
+    Args:
+        path: The database.
+        beside_writer: Whether its run is going on. Then it is read where it is, which does not hold up the run; a
+            database that was left behind with a log is read from a copy, because SQLite would write to the log.
+    """
     beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
     logs = [log for log in beside if log.is_file() and log.stat().st_size]
     with TemporaryDirectory(prefix="dartsim-") as folder:
         options = "immutable=1"
-        if logs:  # SQLite would write to a log that it reads, so read a copy
+        if logs and beside_writer:
+            options = "mode=ro"
+        elif logs:
             path, options = Path(shutil.copy(path, folder)), "mode=rw"
             for log in logs:
                 shutil.copy(log, folder)

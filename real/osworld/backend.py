@@ -148,8 +148,7 @@ def desktop_options(
         grammar=grammar,
         grammar_options=options,
         screen=(desktop.width, desktop.height),
-        # UI-TARS sees the whole screen and uses its pixels; the tiny model sees a small square.
-        shown=None if grammar == "ui_tars" else (config.policy.screen, config.policy.screen),
+        shown=None if config.policy.sees_whole_screen else (config.policy.screen, config.policy.screen),
         settle=SettlingRules(cap_seconds=desktop.max_settle_seconds) if settle == "stable" else settle,
         ready=Readiness() if desktop.ready == "stable" else desktop.ready,
         wait_seconds=desktop.wait_seconds,

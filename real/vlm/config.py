@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -144,8 +145,9 @@ def grid_clicks(columns: int, rows: int) -> tuple[str, ...]:
 
 
 def tiny(
-    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail"] = "clicks",
+    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "listed"] = "clicks",
     *,
+    listed: Sequence[str] = (),
     columns: int = 3,
     rows: int = 3,
     family: Family = "qwen2_5_vl",
@@ -155,11 +157,11 @@ def tiny(
     """Return a model of 0.4 M parameters, for 112 x 112 pixels.
 
     It clicks on the cells of a grid, and says ``done`` where tasks have several turns (``clicks_and_done``), and
-    ``fail`` where some are infeasible (``clicks_done_fail``). From random weights it learns to click by reinforcement
-    alone, in half a minute on one core.
+    ``fail`` where some are infeasible (``clicks_done_fail``); or it gives the replies of a list (``listed``). From
+    random weights it learns to click by reinforcement alone, in half a minute on one core.
     """
     prompts = PromptStyle(max_images=max_images, max_texts=max_texts, terse=True)
     ends = {"clicks_and_done": ("done",), "clicks_done_fail": ("done", "fail")}
-    actions = grid_clicks(columns, rows) + ends.get(grammar, ())
+    actions = tuple(listed) if grammar == "listed" else grid_clicks(columns, rows) + ends.get(grammar, ())
     decoding = Decoding(grammar="actions", max_new_tokens=1)
     return VlmConfig(family=family, actions=actions, prompts=prompts, decoding=decoding)

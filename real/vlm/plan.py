@@ -42,6 +42,7 @@ def vlm_config(config: Config) -> VlmConfig:
         return _ui_tars(config)
     vlm = tiny(
         policy.grammar,
+        listed=policy.actions,
         columns=policy.grid,
         rows=policy.grid,
         family=policy.model_family,

@@ -10,7 +10,7 @@ import pytest
 
 from dartsim.config import from_tree, load, merge, to_toml
 from dartsim.core.errors import ConfigError
-from dartsim.lab.verdict import run_figures
+from dartsim.lab.bounds import bounds
 from dartsim.lab.virtual import with_settings
 from dartsim.observe import ticker
 from dartsim.observe.report import render_report
@@ -479,7 +479,7 @@ def test_a_model_in_real_time_goes_on(tmp_path):
     )
     first, _ = execute(config, tmp_path / "run")
     assert first.summary["total_updates"] == 1
-    run, _ = resume(tmp_path / "run", ["run.updates=2"], more_figures=run_figures)
+    run, _ = resume(tmp_path / "run", ["run.updates=2"], more_figures=bounds)
     assert run.summary["total_updates"] == 2
     assert run.summary["simulated_hours"] > first.summary["simulated_hours"]
     assert run.summary["bound_trained_turns_per_minute"] is None, "the modeled cluster binds nobody"

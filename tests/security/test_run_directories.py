@@ -17,7 +17,7 @@ import pytest
 from dartsim.config import from_tree, load, merge, preset, to_toml
 from dartsim.core.errors import ConfigError, TornFile
 from dartsim.core.files import below, refuse_links
-from dartsim.lab.verdict import run_figures
+from dartsim.lab.bounds import bounds
 from dartsim.observe.rundir import write_text
 from dartsim.run.execute import execute
 from dartsim.store.blobs import BlobStore
@@ -186,7 +186,7 @@ READING = [command for command in COMMANDS if command[2:3] in (("--html",), ("--
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
-    execute(from_tree(merge(preset("dart"), SMALL)), folder, more_figures=run_figures)
+    execute(from_tree(merge(preset("dart"), SMALL)), folder, more_figures=bounds)
     return folder
 
 

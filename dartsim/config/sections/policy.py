@@ -50,11 +50,15 @@ class PolicyConfig(Section):
     )
     screen: Positive = Field(112, description="vlm: width and height of the mock desktop, pixels.")
     grid: Positive = Field(3, description="vlm: cells per side of the grid that clicks aim at.")
-    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "ui_tars"] = Field(
+    grammar: Literal["clicks", "clicks_and_done", "clicks_done_fail", "listed", "ui_tars"] = Field(
         "clicks",
         description="vlm: form of the model's output: one token per click, done or fail (clicks, clicks_and_done, "
-        "clicks_done_fail), "
+        "clicks_done_fail), one token per reply of policy.actions (listed), "
         "or free text in UI-TARS's form (Thought, Action).",
+    )
+    actions: list[str] = Field(
+        default_factory=list,
+        description="listed: the model's replies, each of one or more lines of the compact grammar, one action a line.",
     )
     patch_size: Positive = Field(14, description="vlm without policy.model: pixels a side of a patch of a screenshot.")
     merge_size: Positive = Field(
@@ -131,6 +135,11 @@ class PolicyConfig(Section):
         """The class of the checkpoint in ``model``; ``family`` if there is none or its class is unknown."""
         found = None if self.model is None else checkpoint_family(Path(self.model))
         return "qwen2_5_vl" if found == "qwen2_5_vl" else "qwen3_vl" if found == "qwen3_vl" else self.family
+
+    @property
+    def sees_whole_screen(self) -> bool:
+        """Whether a real desktop's screenshots are shown as they are, and not as a square of ``screen`` pixels."""
+        return self.grammar in ("ui_tars", "listed")
 
     @property
     def action_grammar(self) -> tuple[str, dict[str, Any]]:

@@ -21,7 +21,6 @@ import tomllib
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +44,7 @@ from dartsim.observe.recording import (
     read_state_rows,
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
-from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY
+from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, is_locked
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
@@ -416,7 +415,7 @@ class RunDocuments:
         try:
             if not below(self.folder, DATABASE_FILE).is_file():
                 return None, [], "the run has no database (curation.store)"
-            with reading(below(self.folder, DATABASE_FILE)) as database:
+            with reading(below(self.folder, DATABASE_FILE), beside_writer=is_locked(self.folder)) as database:
                 query = "SELECT instruction, turns FROM trajectories JOIN tasks USING (task) WHERE attempt = ?"
                 found = database.execute(query, (number,)).fetchone()
             if found is None:
@@ -520,7 +519,7 @@ class RunDocuments:
         try:
             if not below(self.folder, DATABASE_FILE).is_file():
                 return set()
-            with reading(below(self.folder, DATABASE_FILE)) as database:
+            with reading(below(self.folder, DATABASE_FILE), beside_writer=is_locked(self.folder)) as database:
                 return {attempt for (attempt,) in database.execute(WITH_TURNS)}
         except (StoreFault, ConfigError, sqlite3.Error):
             return set()
@@ -629,31 +628,18 @@ def levels(rows: Sequence[Sequence[float]], columns: slice) -> list[dict[str, An
     """
     if len(rows) < 2:
         return []
-    end = rows[-1][0]
+    import numpy as np
+
+    table = np.array([[0.0] * len(rows[0]), *rows])
+    times, spent = table[:, 0], table[:, columns]
     found: list[dict[str, Any]] = []
     bins = SMALLEST_LEVEL
     while not found or bins <= len(rows):
-        seconds = end / bins
-        edges = _at([seconds * place for place in range(bins + 1)], rows, columns)
-        shares = []
-        for before, after in pairwise(edges):
-            spent = [late - early for early, late in zip(before, after, strict=True)]
-            whole = sum(spent)
-            shares.append([round(part / whole, 4) if whole > 0.0 else 0.0 for part in spent])
-        found.append({"seconds": seconds, "from": 0.0, "shares": shares})
+        edges = np.linspace(0.0, times[-1], bins + 1)
+        parts = np.diff([np.interp(edges, times, column) for column in spent.T])
+        shares = np.round(parts / np.maximum(parts.sum(axis=0), 1e-12), 4).T
+        found.append({"seconds": float(edges[1]), "from": 0.0, "shares": shares.tolist()})
         bins *= 4
-    return found
-
-
-def _at(times: Sequence[float], rows: Sequence[Sequence[float]], columns: slice) -> list[list[float]]:
-    """Return the component-seconds up to each time, between two rows in proportion."""
-    found, place = [], 0
-    for time in times:
-        while place < len(rows) - 2 and rows[place + 1][0] < time:
-            place += 1
-        (first, *_), (last, *_) = rows[place], rows[place + 1]
-        part = (time - first) / (last - first) if last > first else 1.0
-        found.append([a + part * (b - a) for a, b in zip(rows[place][columns], rows[place + 1][columns], strict=True)])
     return found
 
 

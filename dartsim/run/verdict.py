@@ -1,14 +1,13 @@
-"""A one-line verdict after a run: what limited it, from the time components spent in each state, and what to try."""
+"""A one-line verdict: what limits a run, from the time components spent in each state, and what to try."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dartsim.config import Config
-from dartsim.lab.bounds import bounds
-from dartsim.observe.records import Snapshot
-from dartsim.run.prepared_run import PreparedRun
+from dartsim.observe.figures import after_warmup, figures
+from dartsim.observe.recorder import Recorder
 
 FULL = 0.9
 """Trainer or engines are the limit if they are busy for at least this share of the time."""
@@ -29,9 +28,19 @@ REMEDIES: Mapping[str, tuple[tuple[str, ...], str]] = {
 """Activities of desktops that may limit a run: the states that show each, and what to try."""
 
 
-def run_figures(prepared: PreparedRun, figures: Mapping[str, Any], snapshots: Sequence[Snapshot]) -> dict[str, Any]:
-    """Return the bounds of a run (``dartsim.lab.bounds``) and its ``verdict``."""
-    return {**bounds(prepared, figures, snapshots), "verdict": verdict(prepared.config, figures)}
+RECENT = 0.75
+"""A run that is going on is judged by its time after this share of what has passed, or by all of it if no update ended
+in that."""
+
+
+def verdict_so_far(config: Config, recorder: Recorder) -> str:
+    """Return what limits a run that is going on and what to try, in one line."""
+    last, snapshots = recorder.measure(), recorder.snapshots
+    for first in (after_warmup([*snapshots, last], RECENT), snapshots[0]):
+        recent = {"failure": None, **figures(first, last)}
+        if recent["num_updates"] and recent["generated_turns_per_minute"]:
+            return verdict(config, recent)
+    return "What limits it is not known before the first update."
 
 
 def verdict(config: Config, figures: Mapping[str, Any]) -> str:

@@ -1,16 +1,21 @@
 """The verdict after a run: what it names was made the bottleneck on purpose."""
 
+import json
 import re
 
 import pytest
 
 from dartsim.api import Result, load, simulate
+from dartsim.config import load as load_config
 from dartsim.core.errors import NothingTrained
 from dartsim.core.registry import register
 from dartsim.curation.rules.admission import AdmissionRule
-from dartsim.lab.verdict import too_few_attempts, verdict
+from dartsim.observe import Listener
+from dartsim.observe.rundir import STATUS
 from dartsim.observe.states import DesktopState
+from dartsim.run.execute import execute
 from dartsim.run.policies import Policy
+from dartsim.run.verdict import too_few_attempts, verdict
 
 SLOW_TRAINER = {"cluster.learner.fixed_seconds": 300.0, "run.hours": 4.0}
 
@@ -53,6 +58,20 @@ def told(scheduler: str = "areal-eta4", **changes) -> Result:
 )
 def test_what_was_made_the_bottleneck_is_named(scheduler, changes, said):
     assert told(scheduler, **changes).verdict.startswith(said)
+
+
+def test_a_run_says_what_limits_it_while_it_goes_on(tmp_path):
+    said = []
+
+    def look(_):
+        said.append(json.loads((tmp_path / "run" / STATUS).read_text())["verdict"])
+
+    changes = ["run.hours=4.0", "cluster.learner.fixed_seconds=300.0", "rollout.num_envs=24"]
+    execute(
+        load_config(preset_name="areal-eta4", overrides=changes), tmp_path / "run", [Listener(update_finished=look)]
+    )
+    assert said[0] == "What limits it is not known before the first update."
+    assert any(text.startswith("Limited by") for text in said[1:])
 
 
 @register("policy", "verdict-gives-up")
