@@ -198,16 +198,14 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         out.say(FIGURES_NOTE)
-        if run_dir.summary.get("verdict"):
-            out.say(run_dir.summary["verdict"])
         if "steady" in run_dir.summary:
             from dartsim.observe.steady import steady_text  # imported here: it needs numpy
 
             out.say(steady_text(run_dir.summary["steady"]))
-        out.print(_learning_text(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
-        out.say(f"report: {run_dir.report.resolve().as_uri()}")
+        learned, limit = _learning_text(run_dir.summary), run_dir.summary.get("verdict") or ""
+        out.say(" ".join(f"{learned}. {limit} Report: {run_dir.report.resolve().as_uri()}".split()))
     if json_file is not None:
         summary = run_dir.summary.items()
         plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}
@@ -225,7 +223,7 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
 
 
 def _learning_text(summary: dict[str, Any]) -> str:
-    """Describe what the model learned."""
+    """Describe what the model learned, without a full stop."""
     if summary["surrogate"]:
         return "surrogate policy: outcomes are drawn, nothing was learned"
     if "learning" not in summary:
