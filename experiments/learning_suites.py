@@ -74,7 +74,7 @@ class LearningSuite:
         shorter = self.table["quick_changes"] if quick else ()
         changes = [*declared()["suites"]["changes"], *self.table["changes"], *length, *shorter, *overrides]
         if scheduler is None:
-            return load(preset_name="tiny", overrides=[*declared()["suites"]["own_changes"], *changes])
+            return load(preset_name="tiny", overrides=changes)
         tiny: Any = preset("tiny")
         tree: Any = merge({**preset(scheduler), "cluster": tiny["cluster"]}, {"policy": tiny["policy"]})
         for change in changes:
@@ -88,7 +88,7 @@ class LearningSuite:
         return LearningRun(arm, config, base or self.config(config.run.seed, quick=quick), self.teacher(quick=quick))
 
 
-SUITES = {name: LearningSuite(table) for name, table in declared()["suites"].items() if "hours" in table}
+SUITES = {name: LearningSuite(table) for name, table in declared()["suites"].items() if name != "changes"}
 """The suites on which arms are compared."""
 
 

@@ -53,12 +53,12 @@ SAME_SETTINGS = (
 def config(seed: int, quick: bool) -> Config:
     """Return the main job's configuration."""
     changes = [f"run.seed={seed}", "run.max_segments=0"]
-    return load(preset_name="tiny", overrides=[*changes, "run.updates=20"] if quick else changes)
+    return load(preset_name="errands", overrides=[*changes, "run.updates=20"] if quick else changes)
 
 
 def dart_config(main: Config, hours: float) -> Config:
     """Return the main job under the schedule, curation and objective of the preset ``dart``, for some hours."""
-    tree: Any = merge(preset("dart"), {name: value for name, value in preset("tiny").items() if name in SAME})
+    tree: Any = merge(preset("dart"), {name: value for name, value in preset("errands").items() if name in SAME})
     for name in SAME_SETTINGS:
         value: Any = main
         for part in name.split("."):
@@ -101,7 +101,7 @@ def measure(options: Options) -> dict[str, Any]:
         "runs": runs,
         "learned": sum(run["success_rate_final"] >= WANTED for run in runs),
         "wanted_success_rate": WANTED,
-        "config": {"preset": "tiny"},
+        "config": {"preset": "errands"},
     }
 
 

@@ -73,7 +73,7 @@ def run(
     r"""Run one system, simulated or real, or resume a run.
 
     A run writes a folder with its figures, model, database, traces and report.html. Without a configuration, a
-    tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real desktops, preset
+    tiny vision-language model learns tasks of several turns (preset `errands`; with --backend desktop, on real desktops, preset
     `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
@@ -109,7 +109,7 @@ def run(
         return
     changes = [*backend_overrides(backend, workers), *env_overrides(env)]
     asked = settings(overrides, hours, seed, faults)
-    default = "desktop" if backend == "desktop" else "tiny"
+    default = "desktop" if backend == "desktop" else "errands"
     resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked])
     if twin:
         from dartsim.lab.compared_runs import scheduler_config

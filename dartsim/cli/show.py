@@ -68,7 +68,7 @@ def show(
         dartsim show runs/dart-seed0 --live
         dartsim show runs/dart-seed0 --follow
         dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
-        dartsim show runs/tiny-seed0 --film episode.gif --task 3
+        dartsim show runs/errands-seed0 --film episode.gif --task 3
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
     from dartsim.observe.rundir import reading

@@ -27,7 +27,7 @@ def finished(dartsim, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_main_job_is_the_default(finished: Path):
     figures = json.loads(finished.with_suffix(".json").read_text())
-    assert figures["preset"] == "tiny"
+    assert figures["preset"] == "errands"
     assert figures["surrogate"] is False
     assert figures["num_updates"] == 3
     curve = json.loads((finished / "summary.json").read_text())["learning"]["held_out"]["success_rate"]
