@@ -73,8 +73,8 @@ def run(
     r"""Run one system, simulated or real, or resume a run.
 
     A run writes a folder with its figures, model, database, traces and report.html. Without a configuration, a
-    tiny vision-language model learns tasks of several turns (preset `errands`; with --backend desktop, on real desktops, preset
-    `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
+    tiny vision-language model learns tasks of several turns (preset `errands`; with --backend desktop, clicks on real
+    desktops, preset `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
     --set run.updates=N extends a finished run. Interrupted attempts restart, no trajectory is trained twice, and no
