@@ -6,17 +6,15 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
 from pydantic import BaseModel
 from rich.console import Console
 from typing_extensions import Unpack
 
-from dartsim.config import Config, presets, to_toml
+from dartsim.config import Config, presets
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of
@@ -26,10 +24,7 @@ from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.virtual import with_settings
 from dartsim.observe.figures import series
 from dartsim.observe.recorder import Recorder
-from dartsim.observe.report import render_report
-from dartsim.observe.rundir import write_run
-from dartsim.observe.timeline import timeline
-from dartsim.run.execute import meta, run_summary
+from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
 from dartsim.run.results import RunResult
 from dartsim.run.simulation import run_simulation
@@ -154,11 +149,6 @@ class Result:
         """All measurements of the run."""
         return self._run.recorder
 
-    @cached_property
-    def timeline(self) -> dict[str, Any] | None:
-        """States of desktops, engines and trainer, as in ``timeline.json``; None if they were not kept."""
-        return timeline(self.recorder)
-
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each interval: hours, rates per minute, utilizations from 0 to 1.
 
@@ -168,20 +158,6 @@ class Result:
         columns = series(self.recorder)
         hours = {name: columns[name] for name in ("from_hours", "to_hours")}
         return data_frame({**hours, **columns["rates"], **columns["utilization"]})
-
-    def report(self, path: str | Path) -> Path:
-        """Write the page of the run, one HTML file that needs no network, and return its path."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent) as folder:
-            run = write_run(
-                Path(folder),
-                self.recorder,
-                config_toml=to_toml(self.config),
-                summary=self.summary,
-                meta=meta(self.config, self._run),
-            )
-            return render_report(run, path)
 
 
 def simulate(

@@ -1,6 +1,6 @@
-"""Pictures of an episode: a GIF, or a contact sheet as PNG, with each action drawn on its screen.
+"""An episode as a GIF or MP4 file, with each action drawn on its screen.
 
-Needs pillow, which is imported when a picture is written.
+Needs pillow, and PyAV for MP4, which are imported when a file is written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dartsim.core.errors import ConfigError
+from dartsim.core.install import install_command
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
@@ -26,6 +28,8 @@ RING, HALO = (255, 0, 90), (255, 255, 255)
 """Color of marks, and of their edge, which keeps them visible on red."""
 CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
+FRAME_RATE = 10
+"""Pictures a second of an MP4 file; each screenshot is repeated, because few players show less than one a second."""
 MIN_SHOWN = 224
 """Smaller frames are enlarged by an integer factor to about this many pixels."""
 
@@ -76,32 +80,35 @@ def episode_gif(
     )
 
 
-def episode_png(
+def episode_mp4(
     frames: Sequence[Frame],
     actions: Sequence[str],
     path: Path | str,
     *,
     grammar: str | ActionGrammar = "pyautogui",
-    columns: int = 4,
+    frame_seconds: float = 0.8,
     end: str = "",
 ) -> None:
-    """Write an episode as one picture, its frames in rows; see ``episode_gif`` for the rest.
+    """Write an episode as an MP4 file (H.264); see ``episode_gif`` for the arguments and errors.
 
     Raises:
-        ValueError: If frames and actions do not fit together, or ``columns`` is not positive.
+        ConfigError: If PyAV is not installed.
     """
-    if columns < 1:
-        raise ValueError(f"columns must be at least 1, got {columns}")
+    try:
+        import av
+    except ModuleNotFoundError:
+        raise ConfigError(f"an MP4 file needs av, which is not installed: {install_command('mp4')}") from None
+
     drawn = _draw_frames(frames, actions, grammar, end)
-    high, wide = drawn[0].shape[:2]
-    across = min(columns, len(drawn))
-    down = -(-len(drawn) // across)
-    gap = 4
-    sheet = np.full((down * (high + gap) + gap, across * (wide + gap) + gap, 3), 128, dtype=np.uint8)
-    for i, frame in enumerate(drawn):
-        top, left = gap + i // across * (high + gap), gap + i % across * (wide + gap)
-        sheet[top : top + high, left : left + wide] = frame
-    _picture(sheet).save(path, format="PNG")
+    height, width = (-(-side // 2) * 2 for side in drawn[0].shape[:2])  # H.264 wants even sides
+    with av.open(str(path), "w", format="mp4") as file:
+        stream = file.add_stream("libx264", rate=FRAME_RATE)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for frame in drawn:
+            padded = np.pad(frame, ((0, height - frame.shape[0]), (0, width - frame.shape[1]), (0, 0)), mode="edge")
+            for _ in range(max(1, round(frame_seconds * FRAME_RATE))):
+                file.mux(stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))
+        file.mux(stream.encode())
 
 
 def _draw_frames(

@@ -17,29 +17,18 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
-
-import numpy as np
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.core.types import Observation, Task
-from dartsim.envs.base import WAIT
-from dartsim.real.desktop.tasks.playing import ScriptedAttempt, play
-from dartsim.real.learners.warm_start import Demonstration, WarmStart, warm_start
-from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.scoring.evaluator_venv import default_home
+from dartsim.core.types import Ending
+from dartsim.real.processes import boot_id, pid_namespace
 from dartsim.real.scratch import scratch_folder
-from dartsim.run.demonstrations import history_of
 from dartsim.run.prepare import prepare
 from experiments.many_turns import activity, gain, rewards, with_model
-from experiments.osworld_apps_work import apps_desktops
 from experiments.osworld_solutions import COMMANDS
 from experiments.real_loop import config, run_seed, sizes, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
@@ -65,14 +54,8 @@ SOLUTIONS: Mapping[str, tuple[str, ...]] = {
 """Single actions that solve each task, in the compact grammar on 120 × 120 cells. The teacher adds waits."""
 LIST, GRID = "training", 120
 QUICK_TASKS = 2
-MAX_PIXELS = 448 * 252
-"""What the model's processor leaves of a screenshot."""
-PLAYS, MISTAKES = 4, 0.3
-"""Times that the teacher plays each task, and how often it makes a mistake before an action, but for the first time."""
-ERRS = 0.5
-"""Share of the replies that the base model learns last which are drawn by chance."""
-STEPS, ERRING_STEPS = 200, 40
-"""Supervised steps of the base model: on the right replies, and on those with replies by chance."""
+ENDINGS = {Ending.DONE, Ending.FAIL, Ending.TURN_LIMIT, Ending.CANCELLED}
+"""Of attempts that are not lost; the end of the run cancels the last ones."""
 ATTEMPTS = 5
 """At each task, before and after the training."""
 
@@ -100,107 +83,11 @@ def training_config(seed: int, tasks: Path, folder: Path, *, quick: bool, minute
     return config("apps_training", seed, quick=quick, minutes=minutes, changes=changes)
 
 
-class Played(NamedTuple):
-    """What a teacher did at a task, and which of its actions were mistakes."""
-
-    task: Task
-    attempt: ScriptedAttempt
-    mistakes: frozenset[int]
-
-
-def with_mistakes(solution: Sequence[str], rate: float, rng: np.random.Generator) -> tuple[list[str], frozenset[int]]:
-    """Return a solution with replies by chance before some of its actions, and the places of these."""
-    actions: list[str] = []
-    mistakes: set[int] = set()
-    for action in solution:
-        if rng.random() < rate:
-            mistakes.add(len(actions))
-            actions.append(str(rng.choice([reply for reply in replies() if reply != "done"])))
-        actions.append(action)
-    return actions, frozenset(mistakes)
-
-
-async def played(settings: Config, folder: Path) -> list[Played]:
-    """Play the tasks on real desktops, and return what solved them; not every mistake can be mended.
-
-    Raises:
-        ConfigError: If a solution without mistakes does not solve its task.
-    """
-    name, options = settings.policy.action_grammar
-    rng = np.random.default_rng(settings.run.seed)
-    plans = iter(
-        [
-            (task, number, *with_mistakes(SOLUTIONS[f"{task.domain}/{task.id}"], MISTAKES if number else 0.0, rng))
-            for task in prepare(settings).tasks
-            for number in range(PLAYS)
-        ]
-    )
-    solved: list[Played] = []
-    desktop = DesktopSettings(grammar=name, grammar_options=options)
-    async with apps_desktops(folder, default_home(), desktop) as (provider, _):
-
-        async def play_some(slot: int) -> None:
-            for task, number, actions, mistakes in plans:
-                attempt = await play(provider, task, actions, slot=slot)
-                if attempt.score == 1.0:
-                    solved.append(Played(task, attempt, mistakes))
-                elif not number:
-                    raise ConfigError(
-                        f"the solution of {task.domain}/{task.id} scores {attempt.score:g} on this machine"
-                    )
-
-        async with asyncio.TaskGroup() as group:
-            for slot in range(settings.rollout.num_envs):
-                group.create_task(play_some(slot))
-    return solved
-
-
-def lessons(shown: Sequence[Played]) -> list[Demonstration]:
-    """Return the right reply at each turn, after what the teacher really did before it."""
-    turns: list[Demonstration] = []
-    for task, attempt, mistakes in shown:
-        planned, wrong = count(), list[bool]()
-        for action in attempt.actions:  # a WAIT, which the player added, belongs to the action before it
-            wrong.append(wrong[-1] if action == WAIT else next(planned) in mistakes)
-        done: list[Demonstration] = []
-        for number, (frame, action) in enumerate(zip(attempt.frames, attempt.actions, strict=False)):
-            seen, said = Observation(frame, task.instruction), "wait" if action == WAIT else action
-            right = next(a for a, bad in zip(attempt.actions[number:], wrong[number:], strict=True) if not bad)
-            turns.append(Demonstration(seen, history_of(done), "wait" if right == WAIT else right))
-            done.append(Demonstration(seen, (), said))
-    return turns
-
-
-def by_chance(turns: Sequence[Demonstration], rng: np.random.Generator) -> list[Demonstration]:
-    """Return turns some of whose replies are drawn by chance."""
-    return [turn._replace(action=str(rng.choice(replies()))) if rng.random() < ERRS else turn for turn in turns]
-
-
-def make_base(settings: Config, shown: Sequence[Played], folder: Path, *, quick: bool = False) -> Path:
-    """Make a model that has learned the tasks and errs, and return its folder."""
-    from dartsim.real.learners.torch_learner import TorchLearner
-    from dartsim.real.vlm import build
-    from dartsim.real.vlm.model import one_thread
-    from dartsim.real.vlm.plan import vlm_config
-
-    one_thread()
-    seed = settings.run.seed
-    tiny = vlm_config(settings)
-    words = sorted({f" {word}" for each in shown for word in each.task.instruction.split()})
-    vlm = build(replace(tiny, max_pixels=MAX_PIXELS, words=(*tiny.words, *words)), seed=seed)
-    right, rng = lessons(shown), np.random.default_rng(seed)
-    common = WarmStart(batch=32, seed=seed)
-    steps = (STEPS, ERRING_STEPS) if not quick else (4, 4)
-    warm_start(vlm, right, replace(common, steps=steps[0], learning_rate=2e-3))
-    erring = [turn for _ in range(4) for turn in by_chance(right, rng)]
-    warm_start(vlm, erring, replace(common, steps=steps[1], learning_rate=1e-3))
-    folder.mkdir(parents=True, exist_ok=True)
-    TorchLearner(vlm, settings.trainer, seed=seed).save_model(folder)
-    return folder
-
-
 def measure(options: Options) -> Figures:
     """Make the base model, run once, and the twin; attempt the tasks before and after."""
+    from experiments.apps_training_work import make_base, played
+    from experiments.desktop_work import left_containers
+
     own, load_average = options.own, os.getloadavg()[0]
     if own.tasks is None:
         raise ConfigError("--tasks names the folder of OSWorld's task files, evaluation_examples of its repository")
@@ -219,6 +106,8 @@ def measure(options: Options) -> Figures:
             "backend": "apps_training",
             **run,
             **gain(before, after),
+            "masked_attempts": sum(number for ending, number in run["endings"].items() if ending not in ENDINGS),
+            "leaked_containers": left_containers(f"{boot_id()}:{pid_namespace()}:{os.getpid()}:"),
             "tasks": len(prepare(settings).tasks),
             "load_average": round(load_average, 2),
             "config": sizes(settings),
@@ -234,8 +123,9 @@ def found(figures: Figures) -> str:
         f"of {figures['turns_per_attempt']:.1f} turns at {figures['tasks']} tasks of OSWorld: success "
         f"{figures['success_rate_first']:.0%} → {figures['success_rate_last']:.0%} "
         f"({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points in "
-        f"{figures['held_out_tasks']} attempts before and after), {figures['lost_requests']} requests lost; largest "
-        f"error of a figure {abs(error):.1%} ({name}). Recorded at commit {short_commit(figures)}.\n"
+        f"{figures['held_out_tasks']} attempts before and after), {figures['masked_attempts']} attempts lost, "
+        f"{figures['leaked_containers']} containers left; largest error of a figure {abs(error):.1%} ({name}). "
+        f"Recorded at commit {short_commit(figures)}.\n"
     )
 
 

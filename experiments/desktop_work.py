@@ -43,6 +43,7 @@ from dartsim.observe.figures import after_warmup, figures
 from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.containers.engine import connect
 from dartsim.real.containers.errors import ContainerFault
+from dartsim.real.containers.owner import OWNER
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
 from dartsim.real.loop import RunLoop
@@ -538,7 +539,7 @@ def _count(lines: list[Figures], folder: Path, sums: dict[str, int], causes: Cou
     sums["attempts"] += len(stored)
     sums["scored"] += sum(reward is not None for reward in stored.values())
     sums["wrong_scores"] += sum(line["reward"] not in (None, line["worth"]) for line in attempts.values())
-    sums["leaked_containers"] += sum(_left(owner) for owner in owners)
+    sums["leaked_containers"] += sum(map(left_containers, owners))
     causes.update(line["cause"] for line in attempts.values() if line["cause"] is not None)
 
 
@@ -556,9 +557,11 @@ def lost_records(
     return lost | {attempt for attempt in ended if attempt not in stored or stored[attempt] != printed[attempt]}
 
 
-def _left(owner: str) -> int:
+def left_containers(owner: str) -> int:
+    """Return how many containers belong to an owner, or to all owners that begin so."""
     client = connect(DockerHostConfig())
     try:
-        return len(client.api.containers(all=True, filters={"label": [f"dartsim.owner={owner}"]}))
+        labels = [each["Labels"] for each in client.api.containers(all=True, filters={"label": [OWNER]})]
+        return sum(each[OWNER].startswith(owner) for each in labels)
     finally:
         client.close()

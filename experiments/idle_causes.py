@@ -11,7 +11,7 @@ from typing import Any
 
 from dartsim.observe.idle import attribute
 from dartsim.observe.states import AT_WORK
-from dartsim.observe.timeline import recorded_window
+from dartsim.observe.window import recorded_window
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from experiments.arms import Arm, arm_study
@@ -41,9 +41,15 @@ def run_scheduler(arm: Arm, seed: int) -> Figures:
     window = recorded_window(result.recorder)
     assert window is not None, "segments are kept"
     start = config.run.warmup_share * window.end
-    found = attribute(window.clipped(start)._replace(start=start), num_bins=1)["populations"]
+    found = attribute(window.clipped(start)._replace(start=start))["populations"]
     return {
-        "idle": {name: {cause: shares[0] for cause, shares in own["shares"].items()} for name, own in found.items()},
+        "idle": {
+            name: {
+                cause: round(seconds / (own["size"] * (window.end - start)), 6)
+                for cause, seconds in own["seconds"].items()
+            }
+            for name, own in found.items()
+        },
         "event_hash": result.event_hash,
     }
 

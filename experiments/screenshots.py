@@ -21,7 +21,8 @@ from dartsim.cli.live import site_of
 from dartsim.observe.page.server import PageServer
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "page.png"
-WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 1400, 620, 800
+WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 800, 480, 700
+"""As wide as a README is shown, so that its text can be read."""
 RUNS = {"schedule": ("dart-measured", "run.hours=2"), "player": ("tiny", "run.updates=2")}
 """The run that each view shows: its preset, and what is set."""
 SHOWN_SECONDS = (5400.0, 5700.0)
@@ -35,7 +36,7 @@ def main() -> None:
             command = [sys.executable, "-m", "dartsim", "run", preset, "--set", setting, "--out", f"{scratch}/{view}"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         site = site_of([Path(scratch, view) for view in RUNS], Path(scratch))
-        attempt = newest_success(site.get(["player", "attempts"]))
+        attempt = telling_attempt(site.get(["player", "attempts"]))
         server = PageServer(site)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
@@ -54,14 +55,18 @@ def main() -> None:
     print(f"{PICTURE} {PICTURE.stat().st_size / 1024:.0f} KiB")
 
 
-def newest_success(columns: dict[str, Any]) -> int:
-    """Return the newest attempt that succeeded and whose turns are kept.
+def telling_attempt(columns: dict[str, Any]) -> int:
+    """Return the success with most turns among attempts that were trained on and whose turns are kept, the newest.
 
     Raises:
         ValueError: If there is none.
     """
-    rows = zip(columns["attempt"], columns["reward"], columns["has_turns"], strict=True)
-    return max(int(attempt) for attempt, reward, kept in rows if kept and reward == 1.0)
+    names = ("attempt", "num_turns", "reward", "state", "has_turns")
+    rows = zip(*(columns[name] for name in names), strict=True)
+    fit = (
+        (turns, number) for number, turns, reward, state, kept in rows if kept and reward == 1.0 and state == "trained"
+    )
+    return int(max(fit)[1])
 
 
 def screenshots(address: str, views: tuple[tuple[str, int], ...]) -> list[bytes]:

@@ -57,11 +57,7 @@ def test_a_simulation_is_the_same_twice_and_says_what_it_measured(tmp_path):
     assert result.event_hash == again.event_hash
     assert result.generated_turns_per_minute == result.summary["generated_turns_per_minute"] > 0.0
     assert 0.0 < result.env_utilization <= 1.0
-    assert {population["name"] for population in result.timeline["populations"]} >= {"desktops", "engines"}
     assert "config" not in repr(result)
-    page = result.report(tmp_path / "new" / "page.html")
-    assert "<h1>dart</h1>" in page.read_text("utf-8")
-    assert [file.name for file in page.parent.iterdir()] == ["page.html"]
 
 
 def test_a_coroutine_runs_in_virtual_time_with_the_same_draws_each_time():

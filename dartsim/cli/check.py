@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dartsim.cli.console import out, plain_table, write_json
-from dartsim.cli.machine_checks import MISSING, NEEDS, OK, OPTIONAL, Check, machine_checks
 from dartsim.cli.options import (
     EVALUATION,
     Backend,
@@ -30,10 +29,10 @@ from dartsim.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from dartsim.cli.machine_checks import Check
     from dartsim.config import Config
 
 MOST_REASONS = 8
-STYLES = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
 
 
 class StandIn(StrEnum):
@@ -108,6 +107,8 @@ def check(
 
 
 def _check_machine(json_file: str | None) -> None:
+    from dartsim.cli.machine_checks import NEEDS, OK, machine_checks
+
     checks = machine_checks()
     states = {check.name: check.state for check in checks}
     lacking = {use: [need for need in needs if states[need] is not OK] for use, needs in NEEDS.items()}
@@ -123,9 +124,12 @@ def _check_machine(json_file: str | None) -> None:
 
 
 def _check_table(checks: Iterable[Check]) -> Table:
+    from dartsim.cli.machine_checks import MISSING, OK, OPTIONAL
+
+    styles = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
     table = plain_table("check", "", "found", "fix")
     for check in checks:
-        table.add_row(check.name, Text(check.state, STYLES[check.state]), Text(check.found), Text(check.fix))
+        table.add_row(check.name, Text(check.state, styles[check.state]), Text(check.found), Text(check.fix))
     return table
 
 

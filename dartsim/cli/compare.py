@@ -30,8 +30,8 @@ from dartsim.cli.options import (
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import KINDS
-from dartsim.observe.bias import BAND, JUDGED, sum_counts
-from dartsim.observe.rundir import CONFIG, SUMMARY, RunDir
+from dartsim.observe.bias import BAND, JUDGED
+from dartsim.observe.rundir import CONFIG, STUDY, STUDY_PAGE, SUMMARY
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -49,8 +49,6 @@ UNDECIDED = 3
 
 BESIDE = 4
 """Most schedulers side by side in one table."""
-
-PAGE = "comparison.html"
 
 ROWS: dict[str, tuple[str, float]] = {
     "trained turns/min": ("trained_turns_per_minute", 1.0),
@@ -127,9 +125,10 @@ def compare(
         dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
           --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
     """
+    from dartsim.cli.live import write_study
     from dartsim.lab.compared_runs import make_runs
     from dartsim.lab.gate import Comparison, write_junit
-    from dartsim.observe.report import render_comparison
+    from dartsim.lab.study_document import comparison_document
 
     seeds = max(seeds, 2) if fail_if else seeds
     given = settings(overrides, hours, None, faults, until_steady=until_steady)
@@ -150,24 +149,20 @@ def compare(
 
     compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
     columns, last = _columns(compared), updates or _common_updates(ended)
-    page = render_comparison(
-        [RunDir(run.path) for run in possible if run.path is not None and run.config.run.seed == 0],
-        folder / PAGE,
-        names=compared.schedulers,
-        # Published figures only apply to a preset on its own cluster.
-        published=PUBLISHED if on is None else None,
-        means=[column.figures for column in columns],
-        table=[*ranking_rows(compared), *scheduler_rows(columns, last)],
-        bias=[sum_counts([row["bias"] for row in rows]) for rows in compared.figures.values()],
-        num_seeds=len(compared.seeds),
+    folders = {
+        name: [run.path for run in possible if run.path and run.scheduler == name] for name in compared.schedulers
+    }
+    folders = {name: [path for path in own if (path / SUMMARY).is_file()] for name, own in folders.items()}
+    # Published figures only apply to a preset on its own cluster.
+    document = comparison_document(
+        compared, folders, _tables(compared, columns, last, PUBLISHED if on is None else {}), _notes(columns, ended)
     )
+    page = write_study(folder, document, [own[0] for own in folders.values() if own])
     if json_file != "-":
-        _show(compared, columns, last)
-        if any(made.summary.get("surrogate") for made in ended):
-            out.print("surrogate policy: outcomes are drawn, nothing was learned")
+        _show(compared, columns, last, ended)
         for result in results:
             out.say(str(result))
-        out.say(f"report: {page.resolve().as_uri()}")
+        out.say(f"page: {page.resolve().as_uri()}")
     if json_file is not None:
         facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
         write_json(_as_json(compared, facts), json_file)
@@ -190,25 +185,51 @@ def _columns(compared: Comparison) -> list[SchedulerColumn]:
     ]
 
 
-def _show(compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None) -> None:
+def _show(
+    compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None, ended: Sequence[EndedRun]
+) -> None:
     """Print figures, ranking, and warnings."""
     for table in scheduler_tables(columns, updates):
         out.print(table)
     if len(columns) > 1:
         out.print()
         out.print(ranking_table(compared))
-    out.say(NOTE)
-    lines = [
+    for line in _notes(columns, ended):
+        out.say(line)
+
+
+def _notes(columns: Sequence[SchedulerColumn], ended: Sequence[EndedRun]) -> list[str]:
+    """Return what a reader of the figures has to know."""
+    lines = [NOTE]
+    lines += [
         f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
         f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
         f"below {BAND:g} is starved)"
         for column in columns
         for share in column.classes["starved_classes"] or ()
     ]
-    if (seeds := len(compared.seeds)) > 1:
-        lines.append(f"means over {seeds} seeds, ± half the 95 % confidence interval; the page's timelines show seed 0")
-    for line in lines:
-        out.say(line)
+    if len(ended) > len(columns):
+        lines.append(f"means over {len(ended) // len(columns)} seeds, ± half the 95 % confidence interval")
+    if any(made.summary.get("surrogate") for made in ended):
+        lines.append("surrogate policy: outcomes are drawn, nothing was learned")
+    return lines
+
+
+def _tables(
+    compared: Comparison,
+    columns: Sequence[SchedulerColumn],
+    updates: int | None,
+    published: Mapping[str, Mapping[str, float]],
+) -> list[dict[str, Any]]:
+    """Return the tables of the page: figures, published ones below them."""
+    rows = [*ranking_rows(compared), *scheduler_rows(columns, updates)]
+    for label, (figure, scale) in ROWS.items():
+        known = [published.get(column.name, {}).get(figure) for column in columns]
+        if any(known):
+            cells = ["–" if value is None else f"{scale * value:.1f}" for value in known]
+            rows.append((f"{label.strip()}, published", cells))
+    heads = ["", *(f"#{column.name}" for column in columns)]
+    return [{"title": "Schedulers", "heads": heads, "rows": [[label, *cells] for label, cells in rows]}]
 
 
 def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -309,8 +330,9 @@ def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
         return True
     paths = [run.path for run in runs if run.path is not None]
     started = [run for run in runs if run.path is not None and (run.path / CONFIG).is_file()]
-    ended = (folder / PAGE).exists() and all(run.finished for run in runs if run.config.run.seed < seeds)
-    return not ended and all(run.same_config for run in started) and set(folder.iterdir()) <= {*paths, folder / PAGE}
+    page, document = folder / STUDY_PAGE, folder / STUDY
+    ended = page.exists() and all(run.finished for run in runs if run.config.run.seed < seeds)
+    return not ended and all(run.same_config for run in started) and set(folder.iterdir()) <= {*paths, page, document}
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
@@ -323,9 +345,9 @@ def _refuse_without_engine(config: Config) -> None:
     local = all(host.url is None for host in config.desktop.hosts.values())
     if not config.backend.boots or not local:
         return
-    from dartsim.cli.machine_checks import OK, check_engine
+    from dartsim.cli.machine_checks import OK, ask_engine
 
-    engine = check_engine()
+    engine = ask_engine().check
     if engine.state is not OK:
         raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.fix}")
 

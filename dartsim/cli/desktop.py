@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from enum import StrEnum
 from importlib.util import find_spec
@@ -15,7 +14,6 @@ from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, Overrides, file_target
 from dartsim.core.errors import ConfigError
-from dartsim.core.install import install_command
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -66,6 +64,8 @@ def build(
         dartsim desktop build --variant vm
     """
     settings = engine_settings(host)
+    import asyncio
+
     from dartsim.real.desktop import build as build_image
 
     with errors.status("building"):
@@ -110,6 +110,8 @@ def start(
           --set desktop.memory_mib=6144 --show desktop.png --seconds 0
     """
     settings = engine_settings(host, bind)
+    import asyncio
+
     from dartsim.config import load
     from dartsim.real.desktop import desktop_spec
 
@@ -128,6 +130,8 @@ async def _start(
     seconds: float | None,
     json_file: str | None,
 ) -> None:
+    import asyncio
+
     from dartsim.real.containers import DockerHost
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
@@ -182,6 +186,8 @@ def reap(
         dartsim desktop reap --all --json -
     """
     settings = engine_settings(host, "0.0.0.0")  # no port is published
+    import asyncio
+
     from dartsim.real.containers import DockerHost
 
     async def work() -> int:
@@ -203,6 +209,8 @@ def engine_settings(url: str | None, bind: str | None = None) -> DockerHostConfi
     """
     missing = [name for name in ("docker", "httpx") if find_spec(name) is None]
     if missing:
+        from dartsim.core.install import install_command
+
         raise ConfigError(f"real desktops need {' and '.join(missing)}: {install_command('real')}")
     from pydantic import ValidationError
 

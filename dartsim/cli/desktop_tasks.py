@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +14,11 @@ from dartsim.cli.desktop import Host, ImageVariant, engine_settings
 from dartsim.cli.options import Json
 from dartsim.cli.task_lists import show_list
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
-from dartsim.core.types import Task
 
 if TYPE_CHECKING:
     from dartsim.config.schema import DockerHostConfig
     from dartsim.core.ports import EnvProvider
+    from dartsim.core.types import Task
     from dartsim.real.containers import ContainerSpec
 
 
@@ -68,6 +67,8 @@ def tasks(
     chosen = _choose(names or [])
     if check:
         settings = engine_settings(host)
+        import asyncio
+
         from dartsim.config.schema import DesktopConfig
         from dartsim.real.desktop import build, desktop_spec
 
@@ -109,6 +110,8 @@ async def _check(
     chosen: Sequence[Task], spec: ContainerSpec, settings: DockerHostConfig, screen: tuple[int, int], at_once: int
 ) -> list[Row]:
     """Check tasks on some desktops at a time; a fault is recorded in a task's row."""
+    import asyncio
+
     from dartsim.real.desktop.tasks.playing import check_task, desktops
 
     free = list(range(at_once))

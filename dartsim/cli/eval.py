@@ -6,12 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from dartsim.cli.console import errors, out, plain_table, printable, write_json
@@ -333,6 +331,8 @@ def _identity(config: Config, run: RunDir | None) -> tuple[str, str]:
         return str(config.endpoint.model), f"endpoint {config.endpoint.model}"
     if config.policy.model is None:
         raise ConfigError("there is no model to evaluate: name a run's folder, --model FOLDER, or --endpoint URL")
+    from hashlib import sha256
+
     from dartsim.run.model_folder import model_folder
 
     folder = model_folder(config.policy.model)
@@ -348,6 +348,8 @@ def _identity(config: Config, run: RunDir | None) -> tuple[str, str]:
 @contextmanager
 def _bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[str, int, int], None]]]:
     """Show a bar on terminals, and yield the functions that update it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,6 +58,8 @@ def scorer_facts(home: Path) -> ScorerFacts:
     Raises:
         ConfigError: If it does not answer.
     """
+    import asyncio
+
     from dartsim.core.errors import ScoreUnavailable
     from dartsim.real.scoring.container import open_pool
 

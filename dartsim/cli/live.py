@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dartsim.cli.console import errors
 from dartsim.core.errors import ConfigError
+from dartsim.observe.rundir import STUDY, STUDY_PAGE, write_text
 
 if TYPE_CHECKING:
     from dartsim.observe.page.server import PageServer
@@ -23,7 +25,26 @@ def site_of(folders: Sequence[Path], root: Path) -> Site:
     """Return the pages of runs, or of all runs below the root if none are named."""
     from dartsim.observe.page.site import Site
 
-    return Site(folders, root, drawn_actions)
+    document = root / STUDY
+    return Site(folders, root, drawn_actions, study=(lambda: _json(document)) if document.is_file() else None)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not the document of a study ({error})") from None
+
+
+def write_study(folder: Path, document: Mapping[str, Any], runs: Sequence[Path]) -> Path:
+    """Write the document of a study and its page, which shows these runs, too; return the page's path."""
+    from dartsim.observe.page.file import page_file, site_documents
+    from dartsim.observe.page.site import Site
+
+    write_text(folder / STUDY, json.dumps(document, default=str, allow_nan=False))
+    held = site_documents(Site(runs, folder, drawn_actions)) if runs else {}
+    write_text(folder / STUDY_PAGE, page_file({**held, "study": document}))
+    return folder / STUDY_PAGE
 
 
 def drawn_actions(text: str, policy: Mapping[str, Any], width: int, height: int) -> list[dict[str, Any]]:

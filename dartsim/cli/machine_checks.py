@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 OLDEST_PYTHON = (3, 11)
-BASICS = ("gymnasium", "numpy", "pillow", "plotly", "psutil", "pydantic", "rich", "simpy", "typer")
+BASICS = ("gymnasium", "numpy", "pillow", "psutil", "pydantic", "rich", "simpy", "typer")
 TRAIN = ("torch", "transformers", "peft", "safetensors")
 REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 
@@ -96,7 +96,7 @@ class Check:
 
 def machine_checks() -> list[Check]:
     """Return all checks of this machine."""
-    engine = check_engine()
+    engine, apps_image = _engine_and_apps()
     return [
         check_python(sys.version_info[:2]),
         Check("dartsim", OK, f"{installed('dartsim')}, {form()}"),
@@ -107,7 +107,7 @@ def machine_checks() -> list[Check]:
         check_gpu(),
         check_packages("real packages", REAL, install_command("real")),
         engine,
-        check_apps_image(engine),
+        apps_image,
         check_kvm(),
         check_vllm(os.environ.get(VLLM_PYTHON)),
         check_ray(os.environ.get("RAY_ADDRESS")),
@@ -179,29 +179,40 @@ def nvidia_smi() -> str | None:
     return "; ".join(line.strip() for line in done.stdout.splitlines() if line.strip()) or None
 
 
-def engine_info() -> EngineInfo:
-    """Ask the Docker engine for its version and resources.
+@dataclass(frozen=True, slots=True)
+class AskedEngine:
+    """What the Docker engine answered: ``info`` is None if it did not; ``fault`` is why it has no image to start."""
 
-    Raises:
-        DartsimError: If none answers.
-    """
+    check: Check
+    info: EngineInfo | None = None
+    fault: DartsimError | None = None
+
+
+def ask_engine(image: str | None = None) -> AskedEngine:
+    """Ask the Docker engine for its version and resources, and for an image."""
+    try:
+        info, fault = asyncio.run(_answers(image))
+    except DartsimError as error:
+        return AskedEngine(Check("engine", MISSING, error.problem, error.fix))
+    return AskedEngine(_described(info), info, fault)
+
+
+async def _answers(image: str | None) -> tuple[EngineInfo, DartsimError | None]:
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers import DockerHost
 
-    async def ask() -> EngineInfo:
-        # No port is published; this address only avoids settings that others require.
-        async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
-            return await host.info()
+    # No port is published; this address only avoids settings that others require.
+    async with DockerHost(DockerHostConfig(bind="0.0.0.0")) as host:
+        info = await host.info()
+        try:
+            if image is not None:
+                await host.require(image)
+        except DartsimError as fault:
+            return info, fault
+        return info, None
 
-    return asyncio.run(ask())
 
-
-def check_engine() -> Check:
-    """Describe the Docker engine."""
-    try:
-        info = engine_info()
-    except DartsimError as error:
-        return Check("engine", MISSING, error.problem, error.fix)
+def _described(info: EngineInfo) -> Check:
     ours = f", {info.ours} of ours" if info.ours else ""
     found = (
         f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
@@ -212,18 +223,17 @@ def check_engine() -> Check:
     return Check("engine", OK, found)
 
 
-def check_apps_image(engine: Check) -> Check:
-    """Look for the image with OSWorld's applications, if the engine has answered."""
-    name = "apps image"
-    if engine.state is not OK:
-        return Check(name, OPTIONAL, "unknown without an engine", "dartsim desktop build --variant apps")
-    from dartsim.config.schema import DockerHostConfig
-    from dartsim.real.containers.engine import image_problem
+def _engine_and_apps() -> tuple[Check, Check]:
+    """Check the Docker engine, and look for the image with OSWorld's applications in it."""
     from dartsim.real.desktop.images import image_name
 
-    image = image_name("apps")
-    fault = image_problem(image, DockerHostConfig())
-    return Check(name, OK, image) if fault is None else Check(name, OPTIONAL, fault.problem, fault.fix)
+    image, name = image_name("apps"), "apps image"
+    asked = ask_engine(image)
+    if asked.info is None:
+        return asked.check, Check(name, OPTIONAL, "unknown without an engine", "dartsim desktop build --variant apps")
+    if asked.fault is not None:
+        return asked.check, Check(name, OPTIONAL, asked.fault.problem, asked.fault.fix)
+    return asked.check, Check(name, OK, image)
 
 
 def check_kvm() -> Check:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dartsim.cli.console import errors, out, plain_table, printable, write_json
-from dartsim.cli.options import Json, Processes
+from dartsim.cli.options import Json, Processes, file_target
 from dartsim.core.words import significant
 
 
@@ -23,6 +23,10 @@ def predict(
     ] = None,
     no_fit: Annotated[bool, typer.Option("--no-fit", help="Fit no row: predict from data sheets alone.")] = False,
     processes: Processes = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", callback=file_target, help="Also write a page of the prediction."),
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Predict runs that nobody has measured from a few that somebody has, or from data sheets alone.
@@ -34,12 +38,15 @@ def predict(
     Examples:
         dartsim predict experiments/published/verl-fa-scale.toml
         dartsim predict mine.toml --fit "8:8" --fit "16:16" --json mine.json
-        dartsim predict mine.toml --no-fit
+        dartsim predict mine.toml --no-fit --html mine.html
     """
     from dartsim.core.errors import ConfigError
     from dartsim.lab.prediction import Predictor
     from dartsim.lab.progress import progress_bar
+    from dartsim.lab.study_document import prediction_document
     from dartsim.lab.sweep import WithProgress, executor_for
+    from dartsim.observe.page.file import page_file
+    from dartsim.observe.rundir import write_text
 
     if no_fit and fit:
         raise ConfigError("--no-fit fits nothing, and --fit names a row; give one of them")
@@ -49,6 +56,9 @@ def predict(
         found = Predictor(file, fit=rows, executor=executor).run()
     console = errors if json_file == "-" else out
     _print(found, console)
+    if html is not None:
+        write_text(html, page_file({"study": prediction_document(found)}))
+        errors.say(f"page: {html.resolve().as_uri()}")
     if json_file is not None:
         write_json(found, json_file)
 

@@ -29,7 +29,6 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
-from dartsim.cli.progress import RunBar, bars
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import KINDS, alarm_text
@@ -72,15 +71,15 @@ def run(
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
 
-    A run writes a folder with its figures, model, database, traces and report.html. Without a configuration, a
-    tiny vision-language model learns tasks of several turns (preset `errands`; with --backend desktop, clicks on real
-    desktops, preset `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
+    A run writes a folder with its figures, model, database and recordings, which `dartsim show` shows. Without a
+    configuration, a tiny vision-language model learns tasks of several turns (preset `errands`; with --backend desktop,
+    clicks on real desktops, preset `desktop`). This needs the extra `train`; presets with a surrogate policy need none.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
     --set run.updates=N extends a finished run. Interrupted attempts restart, no trajectory is trained twice, and no
     stored one is lost.
 
-    Ctrl-C ends the run and writes its report.
+    Ctrl-C ends the run and writes its figures.
 
     Examples:
         dartsim run
@@ -176,13 +175,14 @@ def execute_with_progress(
     config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
     """Execute or resume a run with a progress bar, show its figures, and exit with the run's code."""
+    from dartsim.cli.progress import RunBar, bars
     from dartsim.observe.rundir import CONFIG
 
     cpu, wall = time.process_time(), time.perf_counter()
 
     def message() -> str:
         if (folder / CONFIG).is_file():
-            return f"interrupted; this run has no report yet\nresume it with: dartsim run {quote(str(folder))}"
+            return f"interrupted; this run has no figures yet\nresume it with: dartsim run {quote(str(folder))}"
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
     with report_interrupt(message), bars() as progress:
@@ -204,8 +204,9 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
             out.say(steady_text(run_dir.summary["steady"]))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
-        learned, limit = _learning_text(run_dir.summary), run_dir.summary.get("verdict") or ""
-        out.say(" ".join(f"{learned}. {limit} Report: {run_dir.report.resolve().as_uri()}".split()))
+        shown = f"See it: dartsim show {quote(str(run_dir.path))} --live"
+        parts = (f"{_learning_text(run_dir.summary)}.", run_dir.summary.get("verdict"), shown)
+        out.say(" ".join(part for part in parts if part))
     if json_file is not None:
         summary = run_dir.summary.items()
         plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}

@@ -18,22 +18,20 @@ from dartsim.cli.machine_checks import (
     REAL,
     TRAIN,
     Check,
-    check_engine,
+    ask_engine,
     check_evaluator,
     check_kvm,
     check_packages,
     check_ray,
     check_vllm,
-    engine_info,
     nvidia_smi,
 )
 from dartsim.config import Config
-from dartsim.config.schema import DockerHostConfig
-from dartsim.core.errors import ConfigError, DartsimError
+from dartsim.core.errors import ConfigError
 from dartsim.core.install import VLLM_PYTHON, install_command
 from dartsim.lab.estimate import Estimate, estimate
 from dartsim.lab.memory import GIB
-from dartsim.real.containers.engine import check_reachable, image_problem
+from dartsim.real.containers.engine import check_reachable
 from dartsim.real.containers.errors import missing
 from dartsim.real.containers.official import SCREEN, check_disk
 from dartsim.real.containers.plan import container_spec, docker_hosts, refuse_small_hosts, skeleton_problem
@@ -44,6 +42,7 @@ from dartsim.run.model_folder import is_hub_id
 from dartsim.run.prepare import prepare
 
 if TYPE_CHECKING:
+    from dartsim.real.containers import EngineInfo
     from dartsim.real.osworld.task_list import TaskListCheck
 
 SSH_SECONDS = 5.0
@@ -174,16 +173,14 @@ def _desktops(config: Config) -> Iterator[Check]:
         fix = "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config"
         yield Check("ssh", MISSING, found, fix)
     if all(host.url is None for host in desktop.hosts.values()):  # other machines are not checked further
-        engine = check_engine()
-        yield engine
+        engine = ask_engine(container_spec(config, look=False).image)
+        yield engine.check
         if kind == "desktop" and (problem := skeleton_problem(config)) is not None:
             yield Check("desktop image", MISSING, *problem)
-        elif engine.state is OK:
-            fault = image_problem(container_spec(config, look=False).image, DockerHostConfig())
-            if fault is not None:
-                yield Check("desktop image", MISSING, fault.problem, fault.fix)
-        if kind == "desktop" and desktop.variant == "vm":
-            yield from _machines(config)
+        elif engine.fault is not None:
+            yield Check("desktop image", MISSING, engine.fault.problem, engine.fault.fix)
+        if kind == "desktop" and desktop.variant == "vm" and engine.info is not None:
+            yield from _machines(config, engine.info)
         own_disk = kind == "osworld" or (kind == "desktop" and desktop.own_disk)
         if own_disk and desktop.disk is not None:
             try:
@@ -205,12 +202,8 @@ def _desktops(config: Config) -> Iterator[Check]:
         yield check_evaluator()
 
 
-def _machines(config: Config) -> Iterator[Check]:
+def _machines(config: Config, info: EngineInfo) -> Iterator[Check]:
     """Compare virtual machines and their states with the memory and the disk of the engine's machine."""
-    try:
-        info = engine_info()
-    except DartsimError:
-        return  # the engine's own check says so
     try:
         refuse_small_hosts(config, [info.memory_gib] * len(docker_hosts(config.desktop)))
     except ConfigError as error:

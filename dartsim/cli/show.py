@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, out, plain_table, printable, write_json
-from dartsim.cli.options import Json, file_target
+from dartsim.cli.options import Json, file_target, folder_target
 from dartsim.core.errors import ConfigError
+from dartsim.core.words import plural
 from dartsim.observe.alarm import alarm_text, hours
 
 BETWEEN_SECONDS = 1.0
@@ -42,17 +43,32 @@ def show(
         typer.Option("--html", metavar="FILE", callback=file_target, help="Also write the page as one file."),
     ] = None,
     pictures: Annotated[bool, typer.Option("--pictures", help="With --html: with screenshots.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
-    film: Annotated[
+    trace: Annotated[
         Path | None,
         typer.Option(
-            "--film",
-            metavar="FILE",
-            callback=file_target,
-            help="Let the run's last weights try a held-out task, and write the episode as a GIF; show nothing else.",
+            "--trace", metavar="FILE.json.gz", callback=file_target, help="Write the schedule for ui.perfetto.dev."
         ),
     ] = None,
-    task: Annotated[int, typer.Option(min=0, metavar="N", help="With --film: the held-out task's number.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", metavar="N", help="The attempt to export; --live lists them.")
+    ] = None,
+    gif: Annotated[
+        Path | None, typer.Option("--gif", metavar="FILE", callback=file_target, help="Write the attempt as a GIF.")
+    ] = None,
+    mp4: Annotated[
+        Path | None,
+        typer.Option("--mp4", metavar="FILE", callback=file_target, help="Write the attempt as an MP4 film."),
+    ] = None,
+    osworld: Annotated[
+        Path | None,
+        typer.Option(
+            "--osworld",
+            metavar="DIR",
+            callback=folder_target,
+            help="Write the attempt, or all whose screenshots are kept, in the layout of OSWorld's results.",
+        ),
+    ] = None,
     json_file: Json = None,
 ) -> None:
     """Show the state of a run, its figures, and why it was idle; or a page of runs, in the browser.
@@ -68,7 +84,9 @@ def show(
         dartsim show runs/dart-seed0 --live
         dartsim show runs/dart-seed0 --follow
         dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
-        dartsim show runs/errands-seed0 --film episode.gif --task 3
+        dartsim show runs/errands-seed0 --attempt 130 --gif attempt.gif
+        dartsim show runs/errands-seed0 --osworld results
+        dartsim show runs/dart-seed0 --trace trace.json.gz
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
     from dartsim.observe.rundir import reading
@@ -89,8 +107,11 @@ def show(
         return
     (folder,) = folders
     with reading(folder):
-        if film is not None:
-            _film(folder, task, film, json_file)
+        if trace is not None:
+            _write_trace(folder, trace)
+            return
+        if gif or mp4 or osworld:
+            _export(folder, attempt, gif, mp4, osworld)
             return
         if follow:
             _follow(folder)
@@ -144,6 +165,18 @@ def _write_page(folders: Sequence[Path], target: Path, pictures: bool) -> None:
     errors.say(f"page: {target.resolve().as_uri()}")
 
 
+def _write_trace(folder: Path, target: Path) -> None:
+    import gzip
+
+    from dartsim.observe.perfetto import perfetto
+    from dartsim.observe.rundir import write_bytes
+
+    _refuse_missing(folder)
+    # No timestamp in the header, so that the same run writes the same bytes.
+    write_bytes(target, gzip.compress(json.dumps(perfetto(folder), separators=(",", ":")).encode(), mtime=0))
+    out.say(f"trace: {target.resolve()}; open it in https://ui.perfetto.dev")
+
+
 def _show(folder: Path, json_file: str | None) -> None:
     from dartsim.observe.page.run_state import read_status
     from dartsim.observe.rundir import SUMMARY, is_locked, read_run
@@ -173,27 +206,24 @@ def _follow(folder: Path) -> None:
             time.sleep(BETWEEN_SECONDS)
 
 
-def _film(folder: Path, task: int, target: Path, json_file: str | None) -> None:
-    from dartsim.config import load
-    from dartsim.observe.rundir import CONFIG, read_run
+def _export(folder: Path, attempt: int | None, gif: Path | None, mp4: Path | None, osworld: Path | None) -> None:
+    """Write recorded attempts as films, or in OSWorld's layout."""
+    # Imported here: they need numpy.
+    from dartsim.envs.render import episode_gif, episode_mp4
+    from dartsim.run.attempt_export import export_film, export_osworld
 
-    if "learning" not in read_run(folder).summary:
-        raise ConfigError(f"{folder} was run with a surrogate policy: it has no model to film")
-    # Imported here: they need torch and numpy.
-    from dartsim.run.prepare import prepare
-    from dartsim.run.served_model import served_model
-
-    changes = [f"tasks.held_out={task + 1}", f"policy.model={json.dumps(str(folder / 'model'))}"]
-    prepared = prepare(load(folder / CONFIG, overrides=changes))
-    trajectory = served_model(prepared.config).film(prepared.config, prepared.held_out[task], target)
-    actions = [turn.reply.action for turn in trajectory.turns]
-    instruction = trajectory.attempt.task.instruction
-    if json_file is not None:
-        figures = {"task": instruction, "actions": actions, "reward": trajectory.reward, "gif": str(target)}
-        write_json(figures, json_file)
-    if json_file != "-":
-        out.print(f"{instruction} {', '.join(actions)}: reward {trajectory.reward:g}")
-        out.say(f"episode: {target.resolve().as_uri()}")
+    _refuse_missing(folder)
+    if attempt is None and (gif or mp4):
+        raise ConfigError("--gif and --mp4 write one attempt: name it with --attempt N")
+    for target, write in ((gif, episode_gif), (mp4, episode_mp4)):
+        if attempt is not None and target is not None:
+            trajectory = export_film(folder, attempt, target, write)
+            reward = "masked" if trajectory.reward is None else f"reward {trajectory.reward:g}"
+            out.print(Text(printable(f"{trajectory.attempt.task.instruction} {reward}")))
+            out.say(f"attempt: {target.resolve().as_uri()}")
+    if osworld is not None:
+        count = export_osworld(folder, osworld, None if attempt is None else [attempt])
+        out.say(f"{plural(count, 'attempt')}: {osworld.resolve().as_uri()}")
 
 
 def idle_shares(idle: Mapping[str, Any]) -> dict[str, Any]:

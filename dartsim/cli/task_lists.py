@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +43,8 @@ def fetch(
         dartsim desktop fetch OSWorld/evaluation_examples \
           --cache /data/dartsim --json files.json
     """
+    import asyncio
+
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.fetch import Downloads, cache_folder
 
@@ -69,6 +69,8 @@ def fetch(
 
 async def fetch_files(tasks: Sequence[Task], downloads: Downloads) -> list[dict[str, Any]]:
     """Fetch all files of tasks; return ``url`` and ``tasks`` of each, and ``sha256`` and ``bytes``, or ``problem``."""
+    import asyncio
+
     from dartsim.core.errors import DartsimError
     from dartsim.real.osworld.fetch import task_urls
 
@@ -91,6 +93,8 @@ async def fetch_files(tasks: Sequence[Task], downloads: Downloads) -> list[dict[
 
 
 def _digest(path: Path) -> str:
+    import hashlib
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -27,12 +27,13 @@ from dartsim.cli.options import (
 )
 from dartsim.cli.signals import report_interrupt, undisturbed
 from dartsim.core.words import significant
+from dartsim.observe.rundir import STUDY_PAGE
 
 if TYPE_CHECKING:
     from dartsim.lab.gate import Comparison
     from dartsim.lab.study import Study, StudySpec, Trial
 
-DATABASE, BEST, FRONT, PAGE = "study.db", "best.toml", "front-{}.toml", "study.html"
+DATABASE, BEST, FRONT = "study.db", "best.toml", "front-{}.toml"
 DEFAULT = "steady_turns_per_minute"
 """The default objective. It counts whole updates, because one update more or less at the ends of a window matters more
 than most settings.
@@ -221,8 +222,9 @@ def _live(study: Study) -> str:
 
 def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, Any]:
     """Write the best configurations and the page; return all results, JSON-serializable."""
+    from dartsim.cli.live import write_study
     from dartsim.lab.space import setting_of
-    from dartsim.observe.report import render_study
+    from dartsim.lab.study_document import search_document
 
     spec, best, front, trials = study.spec, study.best(), study.front(), study.trials()
     files: list[str] = []
@@ -246,7 +248,7 @@ def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, An
         "database": str(folder / DATABASE),
         "files": files,
     }
-    results["page"] = str(render_study(results, folder / PAGE))
+    results["page"] = str(write_study(folder, search_document(results, fresh), []))
     return results
 
 
@@ -310,7 +312,7 @@ def _show(study: Study, fresh: Comparison | None, folder: Path) -> None:
             f"the best: {fresh.figures['best'][0]['verdict']}",
             f"it costs {cost} an hour, {each} per 1,000 trained turns",
             f"configuration: {folder / BEST}",
-            f"page: {(folder / PAGE).resolve().as_uri()}",
+            f"page: {(folder / STUDY_PAGE).resolve().as_uri()}",
             "surrogate policy: outcomes are drawn, nothing was learned",
         ]
     for line in lines:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +29,7 @@ PURE_PYTHON = "DARTSIM_PURE_PYTHON"
 """Environment variable that selects the Python source where compiled modules are installed."""
 
 
-class SourceFinder(MetaPathFinder):
+class SourceFinder:
     """Finds the source of dartsim's modules, never the compiled form."""
 
     def find_spec(

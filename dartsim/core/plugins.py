@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +34,8 @@ def load_plugins() -> None:
     Raises:
         ConfigError: If one cannot be imported.
     """
+    from importlib.metadata import entry_points
+
     for plugin in entry_points(group=GROUP):
         try:
             plugin.load()

@@ -10,10 +10,13 @@ import io
 import struct
 import zlib
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dartsim.core.errors import StoreFault
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_PIXELS = 2**26
@@ -27,21 +30,44 @@ _UP = 2
 class Screenshot:
     """A screenshot kept as a PNG file, a tenth of the memory of its pixels; ``np.asarray`` decodes it.
 
+    A run's attempts that wait for their update would take gigabytes, so a store may move the file to its disk.
+
     Attributes:
-        png: The file. It is not checked here.
         shape: Height, width, 3.
     """
 
-    __slots__ = ("__weakref__", "_digest", "png", "shape")
+    __slots__ = ("__weakref__", "_digest", "_file", "shape")
     dtype = np.dtype(np.uint8)
 
     def __init__(self, png: bytes, shape: tuple[int, ...] | None = None) -> None:
-        self.png = png
+        self._file: bytes | Path = png
         if shape is None:
             width, height = check_png(png)
             shape = height, width, 3
         self.shape = shape
         self._digest: bytes | None = None
+
+    @property
+    def png(self) -> bytes:
+        """The file, which is not checked here.
+
+        Raises:
+            StoreFault: If it was moved to a disk and cannot be read.
+        """
+        if isinstance(self._file, bytes):
+            return self._file
+        try:
+            return self._file.read_bytes()
+        except OSError as error:
+            raise StoreFault(f"{self._file} could not be read: {error.strerror}") from error
+
+    def move_to(self, path: Path) -> bool:
+        """Keep the file on disk from now on, where it is already; return whether it was in memory until now."""
+        moved = isinstance(self._file, bytes)
+        if moved:
+            _ = self.digest
+            self._file = path
+        return moved
 
     @property
     def digest(self) -> bytes:

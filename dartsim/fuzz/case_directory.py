@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 
 from dartsim.config import to_toml
 from dartsim.fuzz.runner import CaseResult
 from dartsim.fuzz.space import config_of
 from dartsim.observe.figures import summary
+from dartsim.observe.recording import SEGMENTS, SegmentLog
 from dartsim.observe.rundir import write_run, write_text
 from dartsim.run.execute import meta
 from dartsim.run.results import RunResult
@@ -46,6 +48,8 @@ def write_case_directory(path: Path, result: CaseResult) -> Path:
         "injected": dict(sorted(result.injected.items())),
     }
     write_run(path, recorder, config_toml=to_toml(config), summary=run.figures, meta=facts)
+    # A log writes what is kept when its run starts; this one has ended.
+    SegmentLog(path / SEGMENTS, spacing_seconds=inf).run_started(recorder)
     lines = (
         json.dumps({"time": round(when, 6), "event": event, **more}, separators=(",", ":"), allow_nan=False)
         for when, event, more in result.log

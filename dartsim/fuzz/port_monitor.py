@@ -55,18 +55,21 @@ class PortCall:
             monitor.fail("I4", f"{self.name} was called during {monitor.calls[key].name}")
         self.began = monitor.time()
         monitor.calls[key] = self
-        monitor.note("call", name=self.name)
+        if monitor.log is not None:
+            monitor.note("call", name=self.name)
         NODE.set(self._node)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        monitor = self._monitor
         NODE.set(None)
         if kind is not None:
-            self._monitor.strike(self._key, self.name, kind)
-        del self._monitor.calls[self._key]
-        self._monitor.note("back", name=self.name)
+            monitor.strike(self._key, self.name, kind)
+        del monitor.calls[self._key]
+        if monitor.log is not None:
+            monitor.note("back", name=self.name)
         if isinstance(error, Exception) and not isinstance(error, (DartsimError, TimeoutError)):
             # The control plane would mask it as a fault, but in our own components it is a bug.
-            self._monitor.fail(type(error).__name__, f"{self.name} raised {error!r}")
+            monitor.fail(type(error).__name__, f"{self.name} raised {error!r}")
 
 
 @dataclass

@@ -203,7 +203,8 @@ class SystemChecks:
             return
         self._counted = state
         counts, tally, pool = recorder.counts, facts.tally, self._successes
-        wrong = {name: (counts[name], tally[name]) for name in TALLIED if counts[name] != tally[name]}
+        counted, true = counts.get, tally.get  # a Counter makes up its zeros slowly
+        wrong = {name: (counts[name], tally[name]) for name in TALLIED if counted(name, 0) != true(name, 0)}
         pairs = {
             "attempts": (counts["attempts"], self._system.data.ledger.admitted),
             "staleness_max": (recorder.staleness_max, tally["staleness_max"]),

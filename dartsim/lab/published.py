@@ -49,8 +49,10 @@ class Model(Section):
     active: float | None = Field(None, gt=0.0, description="Weights that compute a token; none: all.")
     layers: Positive = Field(32, description="Layers.")
     width: Positive = Field(4096, description="Heads of queries times their size.")
+    hidden: Positive | None = Field(None, description="Hidden size; none: the width.")
     kv_bytes: float = Field(131_072.0, gt=0.0, description="Keys and values of a token, bytes.")
     expert_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the experts that compute one token.")
+    routed: int = Field(0, ge=0, description="Routed experts that compute one token.")
     weight_bytes: float = Field(2.0, gt=0.0, description="Bytes of an engine's weight.")
 
     @property
@@ -58,7 +60,9 @@ class Model(Section):
         if self.parameters is None:
             return MODELS[self.name]
         active = self.active or self.parameters
-        return ModelSize(self.parameters, active, self.layers, self.width, self.kv_bytes, self.expert_share)
+        hidden = self.hidden or self.width
+        experts = (self.expert_share, self.routed)
+        return ModelSize(self.parameters, active, self.layers, self.width, self.kv_bytes, hidden, *experts)
 
 
 class Workload(Section):
@@ -84,6 +88,12 @@ class Training(Section):
     backend: Literal["fsdp", "megatron"] = Field(
         "fsdp", description="Weights are gathered for each micro-batch (fsdp), or stay on their GPUs (megatron)."
     )
+    attention: Literal["fa2", "fa3"] = Field("fa2", description="Kernel of attention: FlashAttention-2 or -3.")
+    stages: Positive = Field(1, description="Stages of a pipeline.")
+    shard_gpus: Positive | None = Field(None, description="fsdp: GPUs that share one copy of the weights; none: all.")
+    expert_gpus: Positive = Field(1, description="GPUs among which experts are shared out.")
+    offloads: bool = Field(False, description="Whether weights wait in the host's memory between updates.")
+    written: float = Field(0.0, ge=0.0, description="How often a gradient step writes what it trained to files.")
     recomputes: bool = Field(True, description="Whether activations are recomputed.")
     forwards: int = Field(0, ge=0, description="Passes without gradients: old, reference log-probabilities.")
 
@@ -96,7 +106,7 @@ class Scheduling(Section):
     publish_every: Positive = Field(1, description="Updates between two publications.")
     updates_per_step: Positive = Field(1, description="Updates of what the table calls a step.")
     concurrency: Positive | None = Field(None, description="Most attempts at a time; none: all that are admitted.")
-    sync_path: Literal["nccl", "files", "ipc"] = Field("nccl", description="How weights reach the engines.")
+    sync_path: Literal["nccl", "packed", "files", "ipc"] = Field("nccl", description="How weights reach the engines.")
     max_num_seqs: Positive = Field(256, description="Requests that one engine computes at a time.")
 
 

@@ -17,8 +17,8 @@ from dartsim.sim.learner import UpdateParts
 
 FEWEST_ATTEMPTS = 256
 """Attempts of a batch below which a row is not simulated at smaller scale, for the sake of its longest replies."""
-ATTEMPTS = 3_000
-"""Attempts of a simulation, half a second."""
+ATTEMPTS = 2_000
+"""Attempts of a simulation, a third of a second."""
 COLOCATED_SHARE = 0.85
 """Share of memory that engines have while the trainer on the same GPUs sleeps."""
 
@@ -98,6 +98,7 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
         "cluster.env.latency": {**base.cluster.env.latency, "step": load_.turn_seconds},
         "cluster.hosts.concurrent_starts": 100_000,
         "cluster.engine.roofline": _engine(setup, parameters),
+        "cluster.engine.prompt": "text" if load_.turns == 1 else "dialog",
         "cluster.engine.prompt_tokens": load_.prompt_tokens,
         "cluster.engine.reply_tokens": reply_lengths(setup),
         "cluster.engine.longest_reply_tokens": load_.longest,
@@ -149,7 +150,7 @@ def _scale(setup: Setup, engines: int, ranks: int) -> int:
     """Return the divisor of engines, ranks and batch at which a row is simulated."""
     load_ = setup.workload
     for scale in (8, 4, 2):
-        enough = load_.groups * load_.group_size // scale >= FEWEST_ATTEMPTS and ranks // scale >= 2
+        enough = load_.groups * load_.group_size // scale >= FEWEST_ATTEMPTS
         if enough and not (engines % scale or ranks % scale or load_.groups % (scale * setup.training.minibatches)):
             return scale
     return 1
@@ -171,7 +172,7 @@ def _engine(setup: Setup, parameters: Mapping[str, float]) -> dict[str, Any]:
         setup.sheet,
         setup.model.size,
         gpus=machines.engine_gpus,
-        efficiency=parameters["efficiency"],
+        efficiency=parameters["engine_efficiency"],
         node_gpus=machines.node_gpus,
         weight_bytes=setup.model.weight_bytes,
         memory_share=COLOCATED_SHARE if machines.colocated else 1.0,
@@ -186,12 +187,10 @@ def _update(setup: Setup, parameters: Mapping[str, float], ranks: int, scale: in
         setup.model.size,
         gpus=_trainer_gpus(setup),
         ranks=ranks,
-        efficiency=parameters["efficiency"],
+        efficiency=parameters["update_efficiency"],
         step_cost=parameters["step_cost"],
-        trains=training.trains,
-        backend=training.backend,
-        recomputes=training.recomputes,
-        forwards=training.forwards,
+        node_gpus=setup.machines.node_gpus,
+        **training.model_dump(exclude={"minibatches", "max_tokens", "offloads"}),
     )
     return {**found, "ranks": ranks // scale, "kilotoken_seconds": found["kilotoken_seconds"] * scale}
 
@@ -205,6 +204,7 @@ def _update_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
         max_tokens=setup.training.max_tokens,
         step_seconds=found["step_seconds"],
         micro_seconds=found["micro_seconds"],
+        stages=found["stages"],
         token_seconds=found["kilotoken_seconds"] * ranks / 1000.0,
         pair_seconds=found["pair_seconds"],
     )
@@ -217,6 +217,13 @@ def _sync_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
     gpus = _trainer_gpus(setup)
     both = gpus + (machines.rollout or 0)
     path = "ipc" if machines.colocated else setup.scheduler.sync_path
-    inside = both <= machines.node_gpus
-    seconds = sync_seconds(model, path, gpu=setup.sheet, inside=inside, gpus=gpus, cost=cost)
-    return seconds + (switch_seconds(model, gpus=gpus, cost=cost) if machines.colocated else 0.0)
+    seconds = sync_seconds(
+        model,
+        path,
+        gpu=setup.sheet,
+        inside=both <= machines.node_gpus,
+        gpus=gpus,
+        offloads=setup.training.offloads,
+        cost=cost,
+    )
+    return seconds + (switch_seconds(model, gpus=gpus, cost=parameters["switch_cost"]) if machines.colocated else 0.0)

@@ -330,7 +330,7 @@ def _to_trial(trial: FrozenTrial) -> Trial:
 
 def _difference(name: str, old: str, new: str) -> str:
     """Describe how an option of a study changed; of a configuration, by the first setting that differs."""
-    from dartsim.observe.report import differences
+    from dartsim.observe.page.runs import differences
 
     if name == "configuration":
         for key, (then, now) in differences([tomllib.loads(text) for text in (old, new)]):

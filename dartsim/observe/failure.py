@@ -16,8 +16,8 @@ REMEDIES: Mapping[str, str] = {
     "harder tasks.",
     Drop.NO_SIGNAL: "All rewards of a group are equal: check that the evaluator tells better attempts from worse ones.",
     Drop.UNTRAINABLE: "Batches could not change the weights: the log says why, such as missing log-probabilities.",
-    Drop.TOO_SMALL: "Faults left too few attempts in a group: the report has their causes.",
-    Drop.MASKED: "Attempts ended by faults: the report has their causes.",
+    Drop.TOO_SMALL: "Faults left too few attempts in a group: `dartsim show` has their causes.",
+    Drop.MASKED: "Attempts ended by faults: `dartsim show` has their causes.",
     Drop.STALE: "Raise curation.staleness.max_staleness, or lower rollout.max_turns.",
 }
 """What to do if most attempts were dropped for this reason."""

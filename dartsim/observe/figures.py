@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dartsim.observe.recorder import Recorder
-from dartsim.observe.records import Snapshot, UpdateRecord
 from dartsim.observe.states import POPULATIONS, PhaseState
+
+if TYPE_CHECKING:
+    from dartsim.observe.recorder import Recorder
+    from dartsim.observe.records import Snapshot, UpdateRecord
 
 T = TypeVar("T")
 

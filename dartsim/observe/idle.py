@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import AT_WORK, CAUSES, NETWORK, POPULATIONS, DesktopState, EngineState, TrainerState
-from dartsim.observe.timeline import Window, recorded_window
+from dartsim.observe.window import Window, recorded_window
 
 Floats = NDArray[np.float64]
 
@@ -49,39 +49,30 @@ def idle(recorder: Recorder) -> dict[str, Any] | None:
     return None if window is None else attribute(window)
 
 
-def attribute(window: Window, *, num_bins: int = 120) -> dict[str, Any]:
-    """Return the seconds of work and of each idle cause for each population, in total and over time."""
-    edges = np.linspace(window.start, window.end, num_bins + 1)
-    times, counts = _counts(window, edges)
+def attribute(window: Window) -> dict[str, Any]:
+    """Return the seconds of work and of each idle cause for each population."""
+    times, counts = _counts(window)
     lengths = np.diff(times)
     weights = {"desktops": _desktops(counts), "engines": _engines(counts), "trainer": _trainer(counts)}
-    first = np.searchsorted(times[:-1], edges[:-1], side="left")
     populations = {}
     for name, by_cause in weights.items():
-        size = len(window.stays[name])
-        spent = {cause: np.add.reduceat(parts * lengths, first) for cause, parts in by_cause.items()}
-        kept = {cause: seconds for cause, seconds in spent.items() if seconds.sum() > 0.0}
-        whole = np.diff(edges) * size
-        populations[name] = {
-            "size": size,
-            "seconds": {cause: round(float(seconds.sum()), 3) for cause, seconds in kept.items()},
-            "shares": {cause: [round(float(x), 6) for x in seconds / whole] for cause, seconds in kept.items()},
-        }
+        spent = {cause: float((parts * lengths).sum()) for cause, parts in by_cause.items()}
+        kept = {cause: round(seconds, 3) for cause, seconds in spent.items() if seconds > 0.0}
+        populations[name] = {"size": len(window.stays[name]), "seconds": kept}
     return {
         "start_seconds": round(window.start, 3),
         "end_seconds": round(window.end, 3),
-        "hours": [round(float(edge) / 3600.0, 6) for edge in edges],
         "populations": populations,
     }
 
 
-def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
+def _counts(window: Window) -> tuple[Floats, NDArray[np.int32]]:
     """Return times [n + 1], and the number of components in each state between them [n, states].
 
-    The times include the edges and end with the window.
+    The times end with the window.
     """
     starts, ends, columns = _stays(window)
-    when = np.concatenate([starts, ends, edges])
+    when = np.concatenate([starts, ends])
     order = np.argsort(when, kind="stable")
     times = when[order]
     change = np.zeros((len(when), NUM_COLUMNS), dtype=np.int32)
@@ -89,7 +80,7 @@ def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
     rows[order] = np.arange(len(when))
     number = len(starts)
     np.add.at(change, (rows[:number], columns), 1)
-    np.add.at(change, (rows[number : 2 * number], columns), -1)
+    np.add.at(change, (rows[number:], columns), -1)
     return times, np.cumsum(change, axis=0)[:-1]
 
 

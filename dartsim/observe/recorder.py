@@ -17,10 +17,7 @@ from dartsim.core.rewards import all_equal
 from dartsim.core.types import Batch, Drop, Group, Score, Trajectory
 from dartsim.core.words import clean
 from dartsim.observe.alarm import Alarm
-from dartsim.observe.packed_rows import PackedRows
 from dartsim.observe.records import (
-    REQUEST_SPAN,
-    BatchSpan,
     Clock,
     DomainHash,
     HotCounts,
@@ -35,10 +32,6 @@ VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
 MAX_REASON = 500
 """Length to which reasons are cut."""
-MAX_REQUESTS = 20_000
-"""Number of newest requests kept for the Perfetto trace."""
-MAX_BATCHES = 256
-"""Number of newest batches kept for the flows of the Perfetto trace."""
 
 
 class Instrument:
@@ -122,7 +115,6 @@ class Recorder:
         max_segments: Number of state segments to keep for each population, the newest; 0 keeps none.
         max_snapshots: Number of snapshots to keep; when full, every other one is dropped and their spacing doubled.
         first_spacing_seconds: Initial spacing of snapshots.
-        max_requests: Number of requests to keep for the Perfetto trace, the newest; 0 keeps none.
     """
 
     def __init__(
@@ -134,7 +126,6 @@ class Recorder:
         max_segments: int = 0,
         max_snapshots: int = 400,
         first_spacing_seconds: float = 60.0,
-        max_requests: int = 0,
     ) -> None:
         if max_snapshots < 2:
             raise ValueError(f"max_snapshots must be at least 2, got {max_snapshots}")
@@ -171,8 +162,6 @@ class Recorder:
         self.status_source = StatusSource()
         self.alarms: list[Alarm] = []
         """Alarms raised so far, in order."""
-        self.requests = PackedRows(REQUEST_SPAN, max_requests) if max_requests else None
-        self.batches: deque[BatchSpan] = deque(maxlen=MAX_BATCHES if max_requests else 0)
         self.snapshots: list[Snapshot] = []
         self._max_snapshots = max_snapshots
         self._spacing = first_spacing_seconds
@@ -253,15 +242,10 @@ class Recorder:
 
     def batch_leased(self, batch: Batch) -> None:
         self.counts["admitted_turns"] += batch.num_turns
-        if self.requests is not None:
-            ended = {trajectory.attempt.id: trajectory.finished for trajectory in batch.trajectories}
-            self.batches.append(BatchSpan(batch.update, self.clock(), ended))
 
     def batch_released(self, batch: Batch) -> None:
         self.counts["admitted_turns"] -= batch.num_turns
         self.counts["failed_updates"] += 1
-        if self.batches:
-            self.batches.pop()
 
     def update_finished(self, batch: Batch, metrics: Mapping[str, float], *, rescued: Batch | None = None) -> None:
         self.domain_hash.updated(batch, self.clock())
@@ -277,8 +261,6 @@ class Recorder:
             self.staleness_trajectories[behind, batch.version - trajectory.newest_version] += 1
             num_turns += len(trajectory.turns)
         self.trained_groups.update(group.task.id for group in batch.groups)
-        if self.batches:
-            self.batches[-1].trained = self.clock()
         self.counts["updates"] += 1
         self.counts["trained_turns"] += num_turns
         computed_tokens = metrics.get("computed_tokens", metrics.get("learner/computed_tokens", 0))

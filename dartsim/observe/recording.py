@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
@@ -377,6 +379,23 @@ def with_open_stays(
         ]
         complete.append([*ended, *open_stays])
     return complete
+
+
+class SlotHistory:
+    """Which attempt had a slot when."""
+
+    def __init__(self, attempts: Iterable[AttemptColumns]) -> None:
+        by_slot: dict[int, list[AttemptColumns]] = defaultdict(list)
+        for own in sorted(attempts, key=lambda own: own.started):
+            if own.slot is not None:
+                by_slot[own.slot].append(own)
+        self._by_slot = {slot: ([own.started for own in found], found) for slot, found in by_slot.items()}
+
+    def attempt_at(self, slot: int, time: float) -> AttemptColumns | None:
+        """Return the attempt that had a slot at a time, seconds since the start of the run."""
+        starts, attempts = self._by_slot.get(slot, ([], []))
+        place = bisect_right(starts, time) - 1
+        return attempts[place] if place >= 0 and attempts[place].finished >= time else None
 
 
 class AttemptRow(NamedTuple):

@@ -1,7 +1,7 @@
-"""What a recorder keeps: time by state, snapshots, finished updates, requests, batches, and a hash of the facts.
+"""What a recorder keeps: time by state, snapshots, finished updates, and a hash of the facts.
 
-Memory does not grow with the length of the run: totals are kept per population, and only the newest segments, requests
-and batches individually, for the timeline and the Perfetto trace.
+Memory does not grow with the length of the run: totals are kept per population, and only the newest segments
+individually.
 """
 
 from __future__ import annotations
@@ -125,29 +125,6 @@ class UpdateRecord:
     staleness_mean: float
     staleness_max: int
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-RequestSpan = tuple[int, int, int, int, float, float]
-"""An answered request: (desktop, engine, attempt, turn, asked, answered), loop times in seconds."""
-REQUEST_SPAN = "iiqidd"
-"""Layout of a request in ``PackedRows``."""
-
-
-@dataclass(slots=True)
-class BatchSpan:
-    """One batch, for the flows of the Perfetto trace.
-
-    Attributes:
-        update: Its update.
-        leased: Loop time at which the trainer leased it, seconds.
-        attempts: Loop time at which each of its attempts ended, by the attempt's id.
-        trained: Loop time at which its update finished; None until then.
-    """
-
-    update: int
-    leased: float
-    attempts: Mapping[int, float]
-    trained: float | None = None
 
 
 @dataclass(slots=True)

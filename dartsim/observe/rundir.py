@@ -1,12 +1,8 @@
-"""A run is a directory with its configuration, measurements and pages.
+"""A run is a directory with its configuration and measurements.
 
     config.toml     the resolved configuration
     summary.json    figures of the whole run, seed, event hash and configuration
-    series.json     figures by interval of simulated time
-    timeline.json   states of desktops, engines and trainer in the recorded window; null if not kept
-    idle.json       why they were idle in that window; null if not kept
-    trace.json.gz   the recorded window for ui.perfetto.dev, in full
-    report.html     all of it on one page
+    idle.json       why desktops, engines and trainer were idle in the recorded window; null if it was not kept
 
 Files are written whole or not at all.
 """
@@ -14,7 +10,6 @@ Files are written whole or not at all.
 from __future__ import annotations
 
 import fcntl
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,19 +29,15 @@ CONFIG = "config.toml"
 SUMMARY = "summary.json"
 STATUS = "status.json"
 METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
-SERIES = "series.json"
-TIMELINE = "timeline.json"
 IDLE = "idle.json"
-TRACE = "trace.json.gz"
-REPORT = "report.html"
+STUDY, STUDY_PAGE = "study.json", "study.html"
+"""Files in the folder of a comparison or search: its document ``study``, and its page."""
 EVALUATION = "evaluation.json"
 """File that marks the folder of an evaluation."""
 
 KEYS = {
     SUMMARY: ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares"),
-    SERIES: ("from_hours", "to_hours", "rates", "utilization", "shares"),
-    TIMELINE: ("start_seconds", "end_seconds", "populations"),
-    IDLE: ("start_seconds", "end_seconds", "populations", "hours"),
+    IDLE: ("start_seconds", "end_seconds", "populations"),
 }
 """Keys without which a file is invalid, by file name."""
 
@@ -67,25 +58,11 @@ class RunDir:
         return _object(self.path, SUMMARY)
 
     @cached_property
-    def series(self) -> dict[str, Any]:
-        """Figures by interval."""
-        return _object(self.path, SERIES)
-
-    @cached_property
-    def timeline(self) -> dict[str, Any] | None:
-        """States in the recorded window; None if they were not recorded."""
-        return None if _text(self.path, TIMELINE).strip() == "null" else _object(self.path, TIMELINE)
-
-    @cached_property
     def idle(self) -> dict[str, Any] | None:
         """Causes of idle time in the recorded window; None if they were not recorded."""
         if not (self.path / IDLE).is_file() or _text(self.path, IDLE).strip() == "null":
             return None
         return _object(self.path, IDLE)
-
-    @property
-    def report(self) -> Path:
-        return self.path / REPORT
 
     @property
     def name(self) -> str:
@@ -101,32 +78,23 @@ def write_run(
     summary: Mapping[str, Any],
     meta: Mapping[str, Any],
 ) -> RunDir:
-    """Write a run's measurements into ``path``, from which ``dartsim.observe.report`` draws its page.
+    """Write a run's measurements into ``path``.
 
     Args:
         path: A folder, created if needed; files of an earlier run in it are replaced.
         recorder: The closed measurements.
         config_toml: The resolved configuration as TOML.
-        summary: Figures, as ``dartsim.observe.figures.summary`` returns them, and the configuration as ``config``;
-            ``bias`` may be added (see ``dartsim.observe.report``).
+        summary: Figures, as ``dartsim.observe.figures.summary`` returns them, and the configuration as ``config``.
         meta: ``name``, ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
     # Imported here, because readers of a run do not need numpy.
-    from dartsim.observe.figures import series
     from dartsim.observe.idle import idle
-    from dartsim.observe.perfetto import perfetto
-    from dartsim.observe.timeline import timeline
 
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
-    everything = {**meta, **summary}
-    write_text(path / SERIES, _compact(series(recorder)))
-    write_text(path / TIMELINE, _compact(timeline(recorder)))
-    write_text(path / IDLE, _compact(idle(recorder)))
-    # No timestamp in the header, so that the same run writes the same bytes.
-    write_bytes(path / TRACE, gzip.compress(_compact(perfetto(recorder, meta=meta)).encode(), mtime=0))
+    write_text(path / IDLE, json.dumps(idle(recorder), separators=(",", ":"), allow_nan=False))
     # Written last: its presence marks the run as finished. A run killed earlier is resumed and rewrites it all.
-    write_text(path / SUMMARY, json.dumps(everything, indent=2, allow_nan=False) + "\n")
+    write_text(path / SUMMARY, json.dumps({**meta, **summary}, indent=2, allow_nan=False) + "\n")
     return RunDir(path)
 
 
@@ -152,7 +120,7 @@ def read_run(path: Path) -> RunDir:
     if not path.is_dir():
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
     refuse_evaluation(path)
-    missing = [name for name in (CONFIG, SUMMARY, SERIES, TIMELINE) if not (path / name).is_file()]
+    missing = [name for name in (CONFIG, SUMMARY) if not (path / name).is_file()]
     if missing:
         _refuse_unfinished(path)
         raise ConfigError(
@@ -160,7 +128,7 @@ def read_run(path: Path) -> RunDir:
         )
     refuse_links(path)
     run = RunDir(path)
-    _ = run.summary, run.series, run.timeline, run.idle
+    _ = run.summary, run.idle
     return run
 
 
@@ -205,10 +173,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     with unfinished.open("xb") as file:  # creates the file, so a link of this name is not followed
         file.write(data)
     unfinished.replace(path)
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _text(folder: Path, name: str) -> str:

@@ -270,16 +270,6 @@ POPULATIONS: Mapping[str, PopulationInfo] = {
 """Every population that has a timeline."""
 
 
-def state_info(population: str, key: str) -> StateInfo:
-    """Return a state's description, by its name in recorded files."""
-    return POPULATIONS[population].states[key.upper()].info
-
-
-def state_infos(population: str) -> dict[str, StateInfo]:
-    """Return the descriptions of all states of a population, in drawing order."""
-    return {state.key: state.info for state in POPULATIONS[population].states}
-
-
 def _causes() -> dict[str, StateInfo]:
     """Return every idle cause, described by the first table that has it."""
     network = StateInfo(NETWORK, NETWORK_COLOR, NETWORK_MEANING, NETWORK, False, "", "")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from dartsim.core.answers import check_observation
 from dartsim.core.errors import EnvBroken, PlugInFailed, WorkerFault
 from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
-from dartsim.observe.packed_rows import PackedRows
-from dartsim.observe.records import Clock, HotCounts, Track
+from dartsim.observe.records import HotCounts, Track
 from dartsim.observe.states import DesktopState, EngineState
 from dartsim.rollout.deadlines import Deadlines
 from dartsim.rollout.routing import Routed, Router
@@ -135,15 +134,13 @@ class SessionPool(Protocol):
 class PoolSession:
     """A session that remembers the worker of its last turn, and retries after a fault."""
 
-    __slots__ = ("_clock", "_group", "_hot", "_last", "_requests", "_router", "_service", "_track")
+    __slots__ = ("_group", "_hot", "_last", "_router", "_service", "_track")
 
     def __init__(self, service: SessionPool, attempt: Attempt, track: Track) -> None:
         recorder = service.recorder
         self._service = service
         self._router: Router = service.router
-        self._clock: Clock = recorder.clock
         self._hot: HotCounts = recorder.hot
-        self._requests: PackedRows | None = recorder.requests
         self._group = attempt.group
         self._track = track
         self._last: Routed | None = None
@@ -154,7 +151,7 @@ class PoolSession:
         Raises:
             PlugInFailed: If the router picks a worker that is not up.
         """
-        service, router, requests = self._service, self._router, self._requests
+        service, router = self._service, self._router
         faults = 0
         while True:
             if not router.num_routable:
@@ -165,7 +162,6 @@ class PoolSession:
                     f"the router {type(router).__name__} picked {worker!a:.200}, wanted a routable worker"
                 )
             assert isinstance(worker, WorkerSlot)
-            asked = self._clock() if requests is not None else 0.0
             router.begin(worker)
             if worker.in_flight == 1:
                 worker.track.enter(BUSY)
@@ -188,10 +184,6 @@ class PoolSession:
                         service.note_drained(worker)
             if reply is None:
                 continue
-            if requests is not None:
-                desktop, attempt, answered = self._track.index, request.attempt.id, self._clock()
-                place = requests.place()
-                requests.pack(requests.buffer, place, desktop, worker.index, attempt, request.turn, asked, answered)
             self._hot.count(reply)
             return reply
 

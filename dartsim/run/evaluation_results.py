@@ -162,11 +162,7 @@ class EvaluationFolder:
         part = target.with_name(f".{target.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        for number, screen in enumerate(screens):
-            if screen is not None:
-                (part / _screen(number)).write_bytes(png_of(screen))
-        rows = [json.dumps(row) for row in _rows(trajectory, len(screens), code_of)]
-        write_text(part / TRAJECTORY, "".join(f"{row}\n" for row in rows))
+        write_attempt(part, trajectory, screens, code_of)
         result = AttemptResult(
             score=None if trajectory.reward is None else float(trajectory.reward),
             ending=trajectory.ending.value,
@@ -178,8 +174,6 @@ class EvaluationFolder:
         write_text(part / ATTEMPT, json.dumps(asdict(result)) + "\n")
         if self._keeps(result.score):
             self._write_pool(part / SUCCESS_POOL, [trajectory], {})
-        if result.score is not None:
-            write_text(part / RESULT, f"{result.score}\n")
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         return result
@@ -248,6 +242,17 @@ def _refuse_other(path: Path, ours: Mapping[str, Any]) -> None:
             f"{path} holds results {'; '.join(changed[:3])}{more}; name another folder with --out, or evaluate as "
             "before"
         )
+
+
+def write_attempt(folder: Path, trajectory: Trajectory, screens: Sequence[Any], code_of: Callable[[str], str]) -> None:
+    """Write what OSWorld's own runner writes of an attempt; arguments as of ``EvaluationFolder.write``."""
+    for number, screen in enumerate(screens):
+        if screen is not None:
+            (folder / _screen(number)).write_bytes(png_of(screen))
+    rows = [json.dumps(row) for row in _rows(trajectory, len(screens), code_of)]
+    write_text(folder / TRAJECTORY, "".join(f"{row}\n" for row in rows))
+    if trajectory.reward is not None:
+        write_text(folder / RESULT, f"{float(trajectory.reward)}\n")
 
 
 def _screen(number: int) -> str:

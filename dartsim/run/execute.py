@@ -38,7 +38,7 @@ from dartsim.run.backends import desktop_backend
 from dartsim.run.prepare import prepare_run
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.realtime import run_realtime
-from dartsim.run.results import RunResult, Samples, learning_curve
+from dartsim.run.results import RunResult, learning_curve
 from dartsim.run.resume_point import FIRST, SETTINGS, ResumePoint
 from dartsim.run.simulation import run_simulation
 from dartsim.run.verdict import verdict
@@ -109,7 +109,6 @@ class Execution:
     ) -> tuple[RunDir, RunResult]:
         """Run, and write the folder; ``first`` is the success rate of the first weights on held-out tasks."""
         path, config = self.path, self.prepared.config
-        samples = Samples() if self.trained else None
         # Updates are appended to those of earlier lives.
         life = 1 if resume_point is None else resume_point.life
         after = None if resume_point is None else resume_point.recovered.update
@@ -122,14 +121,14 @@ class Execution:
                 SnapshotLog(path / SNAPSHOTS),
             ]
             listening += [stack.enter_context(log) for log in recording_logs(config, path, resume_point)]
-            listening += [watch, *([] if samples is None else [samples]), *self.instruments]
+            listening += [watch, *self.instruments]
             options: dict[str, Any] = {"store": store, "learning": self.trained, "resume_point": resume_point}
             if config.backend.virtual:
                 result = run_simulation(self.prepared, **options, instruments=listening)
             else:
                 result = run_realtime(self.prepared, **options, instruments=listening, folder=path)
             watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
-        more = {} if samples is None else self._learned(result, samples, first)
+        more = {} if self.trained is None else self._learned(result, first)
         if resume_point is not None:
             more["lives"] = [*resume_point.lives, resume_point.as_json()]
         run = write_run(
@@ -139,13 +138,9 @@ class Execution:
             summary={**run_summary(self.prepared, result, self.more_figures), **more},
             meta=meta(config, result),
         )
-        # Imported here: only the page needs jinja2 and plotly.
-        from dartsim.observe.report import render_report
-
-        render_report(run)
         return run, result
 
-    def _learned(self, result: RunResult, samples: Samples, first: float | None) -> dict[str, Any]:
+    def _learned(self, result: RunResult, first: float | None) -> dict[str, Any]:
         """Write the model and its successes, and return what it learned, for the run's summary."""
         trained, path, recorder = self.trained, self.path, result.recorder
         assert trained is not None
@@ -157,7 +152,6 @@ class Execution:
         return {
             **{name: rate for name, rate in rates.items() if rate is not None},
             "learning": learning_curve(recorder.snapshots, list(recorder.updates), first, last),
-            "samples": samples.write(path, self.prepared.config),
             **trained.figures(),
         }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,8 +40,12 @@ from dartsim.sim.task_difficulties import MEAN_SUCCESS, TaskDifficulty, difficul
 logger = logging.getLogger(__name__)
 
 
-def prepare(config: Config) -> PreparedRun:
-    """Resolve everything that a configuration names.
+Supported = Callable[[Sequence[Task]], Sequence[Task]]
+"""Returns the tasks that can be set up and scored."""
+
+
+def prepare(config: Config, *, supported: Supported = lambda tasks: tasks) -> PreparedRun:
+    """Resolve everything that a configuration names, with only the supported tasks.
 
     Raises:
         ConfigError: If a name is unknown, or the desktops do not fit on the hosts.
@@ -48,7 +53,7 @@ def prepare(config: Config) -> PreparedRun:
     """
     if config.backend.desktop_backend.modeled:
         config = with_fitting_spares(config)
-    tasks, held_out = _split(config, _tasks(config))
+    tasks, held_out = _split(config, _tasks(config), supported)
     gpu_name = config.cluster.engine.gpu
     if gpu_name not in GPU_PROFILES:
         raise ConfigError(f"cluster.engine.gpu = {gpu_name!r} is unknown; known: {', '.join(GPU_PROFILES)}")
@@ -78,10 +83,8 @@ def prepare_run(config: Config, *, trains: bool = True) -> PreparedRun:
     if trains:
         _refuse_training(config)
     refuse_missing_packages(config)
-    prepared = prepare(with_fitting_spares(with_model_folder(config)))
-    desktops = desktop_backend(config)
-    held_out = desktops.supported(config, prepared.held_out) if prepared.held_out else ()
-    return replace(prepared, tasks=desktops.supported(config, prepared.tasks), held_out=held_out)
+    supported = partial(desktop_backend(config).supported, config)
+    return prepare(with_fitting_spares(with_model_folder(config)), supported=supported)
 
 
 def _refuse_training(config: Config) -> None:
@@ -138,9 +141,10 @@ def _outcomes(config: Config) -> RecordedOutcomes | None:
 
 def _prompts(config: Config) -> PromptModel:
     engine, num_turns = config.cluster.engine, max(100, config.rollout.max_turns)
-    if engine.prompt == "text":
+    if engine.prompt != "gui":
+        texts = num_turns if engine.prompt == "dialog" else 0
         alone = PromptModel(
-            system_tokens=engine.prompt_tokens, image_tokens=0, max_images=1, max_texts=0, num_turns=num_turns
+            system_tokens=engine.prompt_tokens, image_tokens=0, max_images=1, max_texts=texts, num_turns=num_turns
         )
         if engine.reply_tokens is None:
             return alone
@@ -246,13 +250,14 @@ def _of_source(config: Config) -> tuple[Sequence[Task], Collection[str]]:
     return suite.tasks, suite.excluded
 
 
-def _split(config: Config, tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Task]]:
-    """Return the tasks to train on, and those that are only evaluated on."""
-    settings = config.tasks
+def _split(config: Config, offered: Sequence[Task], supported: Supported) -> tuple[Sequence[Task], Sequence[Task]]:
+    """Return the tasks to train on, and those that are only evaluated on: so many of those that can run."""
+    settings, tasks = config.tasks, supported(offered)
     if settings.source == "mock":
-        return tasks, _mock(config, settings.held_out, held_out=True) if settings.held_out else ()
+        return tasks, supported(_mock(config, settings.held_out, held_out=True)) if settings.held_out else ()
     if settings.source == "desktop" and settings.desktop != "apps":
-        return tasks, _desktop(config, settings.held_out, held_out=True)
+        held_out = _desktop(config, settings.held_out, held_out=True)
+        return tasks, supported(held_out) if held_out else ()
     chosen = held_out_ids(tasks, settings.held_out)
     held_out = [task for task in tasks if task.id in chosen]
     train = [task for task in tasks if task.id not in chosen]

@@ -1,21 +1,13 @@
-"""``RunResult``: measurements of a finished run; its learning curve, and samples of its attempts."""
+"""``RunResult``: measurements of a finished run; its learning curve."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from typing_extensions import override
-
-from dartsim.config import Config
-from dartsim.core.types import Trajectory
-from dartsim.envs.render import episode_png
-from dartsim.observe import HELD_OUT, Instrument, Recorder, Snapshot, UpdateRecord
+from dartsim.observe import HELD_OUT, Recorder, Snapshot, UpdateRecord
 from dartsim.observe.alarm import Alarm
 from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
 from dartsim.observe.failure import why_nothing_trained
@@ -25,8 +17,6 @@ from dartsim.run.system import System
 
 MAX_POINTS = 60
 """Most points of the learning curve, so that each averages enough attempts."""
-MAX_SAMPLES = 8
-"""Sampled attempts from the start of a run, and from its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,40 +163,3 @@ def _columns(points: Sequence[tuple[float, float | None]]) -> Mapping[str, list[
         "hours": [round(time / 3600.0, 6) for time, _ in known],
         "success_rate": [round(rate, 6) for _, rate in known],
     }
-
-
-class Samples(Instrument):
-    """Keeps the first and the last attempts that were scored."""
-
-    def __init__(self) -> None:
-        self._first: list[Trajectory] = []
-        self._last: deque[Trajectory] = deque(maxlen=MAX_SAMPLES)
-
-    @override
-    def attempt_ended(self, trajectory: Trajectory) -> None:
-        if trajectory.masked or not trajectory.turns:
-            return
-        if len(self._first) < MAX_SAMPLES:
-            self._first.append(trajectory)
-        else:
-            self._last.append(trajectory)
-
-    def write(self, folder: Path, config: Config) -> list[dict[str, Any]]:
-        """Write pictures into the run's folder and return their files and captions."""
-        # Imported here: it needs torch.
-        from dartsim.run.served_model import policy_grammar
-
-        written, grammar = [], policy_grammar(config)
-        for kind, kept in (("first", self._first), ("last", self._last)):
-            for number, trajectory in enumerate(kept):
-                file = Path("samples") / f"{kind}-{number}.png"
-                (folder / file).parent.mkdir(exist_ok=True)
-                frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
-                actions = [turn.reply.action for turn in trajectory.turns]
-                episode_png(frames, actions, folder / file, grammar=grammar)
-                caption = (
-                    f"{trajectory.attempt.task.instruction} Reward {trajectory.reward:g}, version "
-                    f"{trajectory.newest_version}, attempt {trajectory.attempt.id}"
-                )
-                written.append({"file": str(file), "caption": caption})
-        return written

@@ -23,7 +23,6 @@ from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import (
     CONFIG,
     METRICS,
-    SERIES,
     SNAPSHOTS,
     SUMMARY,
     RunDir,
@@ -219,7 +218,7 @@ def _leaves(tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any
             yield f"{place}{name}", value
 
 
-WRITTEN = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SERIES, SUCCESSES)
+WRITTEN = (METRICS, CHECKPOINTS_FOLDER, SUMMARY, SUCCESSES)
 """Files and folders with content only after the first update or the end."""
 
 

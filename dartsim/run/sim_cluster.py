@@ -192,6 +192,7 @@ def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop |
         max_tokens=optimizer.max_tokens,
         step_seconds=speed.step_seconds,
         micro_seconds=speed.micro_seconds,
+        stages=speed.stages,
         token_seconds=speed.kilotoken_seconds * speed.ranks / 1000.0,
         pair_seconds=speed.pair_seconds,
     )

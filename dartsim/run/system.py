@@ -30,7 +30,6 @@ from dartsim.curation import (
 from dartsim.curation.rules.task_order import TaskOrder
 from dartsim.curation.status import CurationStatus
 from dartsim.observe import HELD_OUT, Instrument, Recorder, TrainerState, UpdateRecord
-from dartsim.observe.recorder import MAX_REQUESTS
 from dartsim.observe.records import Clock
 from dartsim.observe.steady import SteadyCheck
 from dartsim.rollout import (
@@ -284,7 +283,6 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
         num_envs=config.rollout.num_desktops,
         num_engines=config.rollout.num_workers,
         max_segments=config.run.max_segments,
-        max_requests=MAX_REQUESTS if config.run.max_segments else 0,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
     )
 

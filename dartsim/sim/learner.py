@@ -68,7 +68,8 @@ class UpdateParts:
         minibatches: Gradient steps of an update.
         max_tokens: Tokens of a micro-batch; a longer sequence is alone.
         step_seconds: Fixed time of a gradient step.
-        micro_seconds: Fixed time of a micro-batch.
+        micro_seconds: Moving weights for a micro-batch, behind its computation.
+        stages: Stages of a pipeline: the first micro-batch passes all before the last stage is busy.
         token_seconds: Time per token on one rank.
         pair_seconds: Time of attention on one rank, per pair of tokens of a sequence.
     """
@@ -78,6 +79,7 @@ class UpdateParts:
     max_tokens: int = 8_192
     step_seconds: float = 0.0
     micro_seconds: float = 0.0
+    stages: int = 1
     token_seconds: float = 0.0
     pair_seconds: float = 0.0
 
@@ -94,7 +96,8 @@ class UpdateParts:
             seconds += length * self.token_seconds + length * (length + 1) / 2 * self.pair_seconds
             heapreplace(busy, (seconds, rank, tokens + length))
         micros = max(1, max(-(-tokens // self.max_tokens) for _, _, tokens in busy))
-        return self.step_seconds + micros * self.micro_seconds + max(seconds for seconds, _, _ in busy)
+        longest = max(seconds for seconds, _, _ in busy) * (1.0 + (self.stages - 1) / micros)
+        return self.step_seconds + max(longest, micros * self.micro_seconds)
 
     def of(self, batch: Batch) -> float:
         """Return the time of a batch's update; each trajectory is one sequence, its first prompt and all replies."""

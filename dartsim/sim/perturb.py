@@ -82,14 +82,6 @@ class _NodeQueue:
         self.left = 0
         self.active = False
 
-    def pop(self) -> Any:
-        if self.left == 0:
-            self.ready.extend(self.due)
-            self.due.clear()
-            self.left = len(self.ready)
-        self.left -= 1
-        return self.ready.popleft()
-
 
 class PerturbedLoop(SimLoop):
     """A ``SimLoop`` that picks nodes at random, and keeps asyncio's order on each."""
@@ -108,7 +100,10 @@ class PerturbedLoop(SimLoop):
         """Call ``callback(*args)`` in the next generation of its node."""
         context = copy_context() if context is None else context
         handle = SoonHandle(call, context)
-        self._queue_of(context.get(NODE)).ready.append(handle)
+        queue = self._queues.get(context.get(NODE))
+        if queue is None or not queue.active:
+            queue = self._activated(context.get(NODE))
+        queue.ready.append(handle)
         return handle
 
     def call_later(self, delay: float, *call: Any, context: Context | None = None) -> Timer:  # type: ignore[override]
@@ -127,8 +122,8 @@ class PerturbedLoop(SimLoop):
         self._queues.clear()
         self._active.clear()
 
-    def _queue_of(self, node: Node | None) -> _NodeQueue:
-        """Return a node's queue and mark it as active."""
+    def _activated(self, node: Node | None) -> _NodeQueue:
+        """Return a node's queue, which now has something to call."""
         queue = self._queues.get(node)
         if queue is None:
             queue = self._queues[node] = _NodeQueue()
@@ -140,19 +135,35 @@ class PerturbedLoop(SimLoop):
     def _spin(self) -> None:
         """Run until ``stop`` is called, one callback at a time. The hot path: inlined, with everything in locals."""
         env, limits, active = self.env, self._limits, self._active
-        choose, peek = self._choices.__next__, self.env.peek
+        choose, peek, pop = self._choices.__next__, self.env.peek, self.env.pop
+        max_events = limits.max_events
         alarm = limits.alarm  # it only ever moves later, when ring() returns a new one
         while True:
-            # peek removes canceled timers; if _step did, the events after them could happen at the wrong time.
+            # Due timers join the queues of their nodes, and due events of the world happen; peek drops canceled ones.
             while (when := peek()) <= env._now:
-                self._let_happen()
+                timer = pop()
+                call: Any = timer._call
+                if timer._context is not None:
+                    self._activated(timer._context.get(NODE)).due.append(timer)
+                    continue
+                self._num_events += 1
+                if self._num_events > max_events:
+                    raise self._too_many_events()
+                timer._call = None
+                call[0](*call[1:])
             if active:
                 index = int(choose() * len(active)) if len(active) > 1 else 0
                 queue = active[index]
-                handle = queue.pop()
+                ready, due = queue.ready, queue.due
+                if queue.left == 0:
+                    ready.extend(due)
+                    due.clear()
+                    queue.left = len(ready)
+                queue.left -= 1
+                handle = ready.popleft()
                 self._num_events += 1
                 self._digest = hash((self._digest, index))
-                if not queue.ready and not queue.due:
+                if not ready and not due:
                     queue.active = False
                     active[index] = active[-1]
                     active.pop()
@@ -164,7 +175,7 @@ class PerturbedLoop(SimLoop):
                         raise
                     except BaseException as exc:
                         self._callback_failed(exc, handle)
-                if self._num_events > limits.max_events:
+                if self._num_events > max_events:
                     raise self._too_many_events()
             elif not self._stopping:
                 while alarm < when < inf:
@@ -175,19 +186,6 @@ class PerturbedLoop(SimLoop):
                 env._now = when
             if self._stopping:
                 return
-
-    def _let_happen(self) -> None:
-        """Run the first due event of the world, or pass a due timer to its node."""
-        env = self.env
-        timer = env.head()
-        if timer is not None and timer._context is not None:
-            env.pop()
-            self._queue_of(timer._context.get(NODE)).due.append(timer)
-            return
-        self._num_events += 1
-        if self._num_events > self._limits.max_events:
-            raise self._too_many_events()
-        env._step()
 
 
 def _uniforms(streams: Streams, name: str) -> Iterator[float]:

@@ -129,11 +129,11 @@ class SimWorker:
         try:
             await future
         except BaseException:
-            self.engine.abort(self._again.get(future, job))
+            self.engine.abort(self._again.pop(future, job))
+            del future, job, first  # the error's traceback leads here: a cycle, which only the collector would free
             raise
-        finally:
-            if self._again:
-                job = self._again.pop(future, job)
+        if self._again:
+            job = self._again.pop(future, job)
         if self.engine.atomic:
             version = self.version
         cached: Any = None

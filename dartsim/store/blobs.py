@@ -15,8 +15,8 @@ import os
 import re
 import shutil
 import zlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -37,36 +37,38 @@ RESERVE_BYTES = 64 * 2**20
 """Disk space that screenshots leave for the database."""
 
 
-class Claims:
-    """The files that were written ahead for a picture, each until it is put or its picture is garbage-collected.
+class FileUses:
+    """Which files are needed: by rows, or by pictures until they are garbage-collected.
 
-    Called from several threads; every step is one operation of a dict or deque, which are atomic.
+    Pictures begin and end in several threads, which only append to a deque: that is atomic.
     """
 
     def __init__(self) -> None:
-        self._claims: dict[str, object] = {}
-        self._collected: deque[tuple[str, object]] = deque()
+        self._by_rows: set[str] = set()
+        self._by_pictures: Counter[str] = Counter()
+        self._changes: deque[tuple[str, int]] = deque()
+        """Uses by pictures that began (1) or ended (-1), not yet counted."""
 
-    def add(self, name: str, picture: Any) -> object | None:
-        """Claim a file for a picture; return the claim, or None if the file is claimed already."""
-        claim = object()
-        if self._claims.setdefault(name, claim) is not claim:
-            return None
-        finalize(picture, self._collected.append, (name, claim)).atexit = False
-        return claim
+    def by_picture(self, name: str, picture: Any) -> None:
+        """Note that a picture needs a file."""
+        self._changes.append((name, 1))
+        finalize(picture, self._changes.append, (name, -1)).atexit = False
 
-    def end(self, name: str, claim: object | None = None) -> bool:
-        """End the claim on a file, if any, or only a certain one; return whether it was ended."""
-        return (claim is None or self._claims.get(name) is claim) and self._claims.pop(name, None) is not None
+    def by_rows(self, names: Iterable[str]) -> None:
+        """Note that rows refer to these files."""
+        self._by_rows.update(names)
 
-    def abandoned(self) -> list[str]:
-        """End the claims of garbage-collected pictures, and return their files, which nothing refers to."""
-        found = []
-        while self._collected:
-            name, claim = self._collected.popleft()
-            if self.end(name, claim):
-                found.append(name)
-        return found
+    def ended(self, names: Iterable[str] = ()) -> list[str]:
+        """Note that no row refers to these files; return the files that nothing needs any more."""
+        maybe = dict.fromkeys(names)
+        self._by_rows.difference_update(maybe)
+        while self._changes:
+            name, change = self._changes.popleft()
+            self._by_pictures[name] += change
+            if not self._by_pictures[name]:
+                del self._by_pictures[name]
+                maybe[name] = None
+        return [name for name in maybe if name not in self._by_rows and name not in self._by_pictures]
 
 
 class BlobStore:
@@ -77,15 +79,20 @@ class BlobStore:
         durable: Whether files survive a loss of power, at the cost of an fsync per file. They survive the end of the
             process in any case.
         reserve_bytes: The store is full when less than this is free on the disk, so that the run's last rows still fit.
+        moves: Whether desktops' PNG files that were put or got are no longer kept in memory; only this store may then
+            remove or rename files.
     """
 
-    def __init__(self, folder: Path, *, durable: bool = False, reserve_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, durable: bool = False, reserve_bytes: int = RESERVE_BYTES, moves: bool = False
+    ) -> None:
         self.folder = folder
         self._durable = durable
         self._reserve_bytes = reserve_bytes
+        self._moves = moves
         self._numbers = count()
         self._names: dict[int, tuple[ref[Any], str]] = {}
-        self._claims = Claims()
+        self._uses = FileUses()
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, picture: Any) -> str:
@@ -99,7 +106,9 @@ class BlobStore:
             StoreFull: If the disk is full.
             StoreFault: If the disk failed.
         """
-        return self._put(self._name(picture), lambda: png_of(picture))
+        name = self._put(self._name(picture), lambda: png_of(picture))
+        self._move(picture, name)
+        return name
 
     def put_text(self, text: str) -> str:
         return self._put(*_text_file(text))
@@ -113,14 +122,9 @@ class BlobStore:
         if text is not None:
             files.append(_text_file(text))
         for name, data in files:
-            # Claimed before the file is looked for, so that a ``put`` in between takes it over and it stays.
-            claim = self._claims.add(name, picture)
-            if claim is None:
-                continue  # another thread is preparing it
+            self._uses.by_picture(name, picture)
             if not self._path(name).exists():
                 self._new(name, data())
-            else:
-                self._claims.end(name, claim)  # rows may refer to it
 
     def get(self, name: str) -> Any:
         """Return the screenshot with this name, as it was put.
@@ -130,7 +134,9 @@ class BlobStore:
         """
         data = self._read(name)
         if f"{sha256(data).hexdigest()}{PICTURE}" == name:
-            return Screenshot(data)
+            screenshot = Screenshot(data)
+            self._move(screenshot, name)
+            return screenshot
         try:
             picture = decode_png(data)
         except ValueError as error:
@@ -148,8 +154,9 @@ class BlobStore:
             raise self._torn(name, "another text than was kept")
         return data.decode("utf-8", "surrogatepass")
 
-    def remove(self, names: Collection[str]) -> None:
-        for name in names:
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files to which no row refers: at once, or when no picture needs them any more."""
+        for name in self._uses.ended(names):
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
@@ -164,7 +171,8 @@ class BlobStore:
                 yield from (path for path in part.glob("*") if _NAME.match(path.name) or path.suffix == PARTIAL)
 
     def sweep(self, keep: Collection[str]) -> int:
-        """Remove all files but these, and half-written ones, while nothing writes; return how many."""
+        """Remove all files but these, to which rows refer, while nothing writes; return how many."""
+        self._uses.by_rows(keep)
         unwanted = [path for path in self._files() if path.name not in keep]
         for path in unwanted:
             path.unlink()
@@ -183,12 +191,16 @@ class BlobStore:
         return name
 
     def _put(self, name: str, data: Callable[[], bytes]) -> str:
-        self._claims.end(name)
-        self.remove(self._claims.abandoned())
+        self._uses.by_rows((name,))
+        self.remove(())
         if not self._path(name).exists():
             self._new(name, data())
-        self._claims.end(name)  # a preparation that began meanwhile has the same file
         return name
+
+    def _move(self, picture: Any, name: str) -> None:
+        """Let a desktop's PNG file be read from the disk, where it is by now."""
+        if self._moves and isinstance(picture, Screenshot) and picture.move_to(self._path(name)):
+            self._uses.by_picture(name, picture)
 
     def _new(self, name: str, content: bytes) -> None:
         path = self._path(name)

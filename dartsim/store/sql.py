@@ -120,7 +120,7 @@ class SqlStore(Store):
         """
         return cls(
             open_database(folder / DATABASE_FILE, durable=durable),
-            blobs=BlobStore(folder / SCREENS_FOLDER, durable=durable) if screenshots else None,
+            blobs=BlobStore(folder / SCREENS_FOLDER, durable=durable, moves=True) if screenshots else None,
             checkpoints=folder / CHECKPOINTS_FOLDER if checkpoints else None,
             max_changes=1 if durable else MAX_CHANGES,
             keep_turns=keep_turns,

@@ -18,7 +18,7 @@ def test_a_run_leaves_its_folder_and_prints_nothing_but_its_figures(dartsim, cap
     figures = json.loads(capsys.readouterr().out)
     assert figures["preset"] == "dart"
     assert 0.5 <= figures["simulated_hours"] < 0.51  # the last desktops are torn down in the end
-    assert {path.name for path in Path(figures["run_dir"]).iterdir()} >= {"config.toml", "run.db", "report.html"}
+    assert {path.name for path in Path(figures["run_dir"]).iterdir()} >= {"config.toml", "run.db", "states.bin"}
 
 
 def test_a_run_is_repeated_by_its_seed_and_its_written_configuration(dartsim):
@@ -74,6 +74,10 @@ def test_a_run_that_is_steady_ends_and_a_longer_one_starts_a_new_observation(dar
     assert steady["hours"] < again["simulated_hours"] < steady["hours"] + 0.3
 
 
+def rank(row):
+    return row["rank"]
+
+
 def test_a_comparison_ranks_its_schedulers(dartsim):
     arguments = ("compare", "coupled", "dart", *SMALL[1:], "--out", "both", "--json", "rows.json")
     assert dartsim(*arguments) == 0
@@ -82,7 +86,13 @@ def test_a_comparison_ranks_its_schedulers(dartsim):
     assert all(row["updates"] > 0 for row in rows)
     assert all(0.0 < row["prefix_hit_share"] < 1.0 for row in rows)
     assert [row["verdict"][:7] for row in rows] == ["unknown", "best"]
-    assert Path("both/comparison.html").is_file()
+    document = json.loads(Path("both/study.json").read_text())
+    assert [row["arm"] for row in document["ranking"]] == [row["scheduler"] for row in sorted(rows, key=rank)]
+    assert [arm["name"] for arm in document["arms"]] == ["coupled", "dart"]
+    for arm, row in zip(document["arms"], rows, strict=True):
+        rate = arm["lines"]["Trained turns/min"]
+        assert max(rate["y"]) > row["trained_turns_per_minute"] > min(rate["y"])
+    assert Path("both/study.html").stat().st_size < 2_000_000
     assert dartsim(*arguments) == 2, "it exists"
 
 
@@ -95,12 +105,13 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     number = min(map(len, times))
     assert number > 1
     assert [row["hours_to_updates"] for row in rows] == [found[number - 1] for found in times]
-    page, printed = Path("both/comparison.html").read_text("utf-8"), capsys.readouterr().out
+    text, printed = Path("both/study.json").read_text("utf-8"), capsys.readouterr().out
     trained = [row["trained_turns_per_minute"] for row in rows]
     mean = f"{sum(trained) / 2:.1f} ±{12.7062 * abs(trained[0] - trained[1]) / 2:.1f}"
     assert mean in printed
-    assert f"<td>{mean}</td>" in page
-    assert "Diamonds" not in page
+    (table,) = json.loads(text)["tables"]
+    assert mean in table["rows"][2]
+    assert "published" not in text
 
 
 def test_the_same_command_finishes_an_interrupted_comparison_and_more_seeds_add_to_it(dartsim, monkeypatch):

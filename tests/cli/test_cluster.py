@@ -166,7 +166,7 @@ def test_a_real_run_becomes_a_profile_and_a_twin_that_predicts_it(dartsim, capsy
     assert profile["cluster"] == found["settings"]["cluster"]
     assert profile["about"]["counts"]["worker/batch"] > 0
     assert load(real_run / "twin.toml").backend.virtual
-    assert (real_run / "twin" / "report.html").exists()
+    assert (real_run / "twin" / "summary.json").exists()
     # The twin of another configuration runs on the measured cluster.
     assert dartsim("run", "tiny", "--twin", "--on", str(real_run), "--hours", "0.05", "--out", "other") in (0, 18)
     other = load("other/config.toml")

@@ -66,7 +66,7 @@ def test_json_says_what_works_and_the_exit_code_is_the_basics(dartsim, capsys, t
 
 def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "docker", None)
-    check = machine_checks.check_engine()
+    check = machine_checks.ask_engine().check
     assert (check.state, check.fix) == (CheckState.MISSING, install_command("real"))
 
 
@@ -86,7 +86,7 @@ def test_a_gpu_counts_if_torch_can_use_it(monkeypatch):
 
 @pytest.mark.docker
 def test_an_engine_is_described():
-    check = machine_checks.check_engine()
+    check = machine_checks.ask_engine().check
     if check.state is not CheckState.OK:
         pytest.skip(check.found)
     assert "cgroup v" in check.found

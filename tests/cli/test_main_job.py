@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("torch", reason="the main job trains a real model: needs the extra `train`")
 
@@ -14,6 +17,7 @@ SETTINGS = (
     "run.updates=3", "tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "curation.batch.min_groups=4",
     "curation.batch.max_groups=4",
 )  # fmt: skip
+KEPT_TURNS = "SELECT attempt, num_turns, reward FROM trajectories WHERE turns IS NOT NULL AND num_turns > 0"
 SHORT = tuple(word for setting in SETTINGS for word in ("--set", setting))
 
 
@@ -44,10 +48,7 @@ def test_it_learns_tasks_of_several_turns_from_chance(dartsim, tmp_path):
     assert figures["turns_per_trajectory"] > 3.0
 
 
-def test_its_report_shows_what_was_learned(finished: Path):
-    page = (finished / "report.html").read_text()
-    assert "Learning curve" in page
-    assert "nothing was learned" not in page
+def test_its_updates_say_what_the_learner_did(finished: Path):
     (first, *_) = (json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines())
     assert {"importance/mean_weight", "learner/grad_norm"} <= set(first["metrics"])
 
@@ -63,10 +64,29 @@ def test_a_finished_run_is_evaluated_and_has_the_success_of_its_last_evaluation(
     assert budget["success_rate"] == pytest.approx(summary["success_rate_final"])
 
 
-def test_an_episode_is_watched(finished: Path, dartsim, tmp_path, capsys):
-    assert dartsim("show", str(finished), "--film", str(tmp_path / "e.gif"), "--task", "1") == 0
-    assert (tmp_path / "e.gif").read_bytes().startswith(b"GIF8")
-    assert "reward" in capsys.readouterr().out
+def test_attempts_are_exported(finished: Path, dartsim, tmp_path, capsys):
+    with closing(sqlite3.connect(finished / "run.db")) as database:
+        kept = database.execute(KEPT_TURNS).fetchall()
+    number, turns, reward = next(row for row in kept if row[2] is not None)
+    assert dartsim("show", str(finished), "--attempt", str(number), "--gif", str(tmp_path / "a.gif")) == 0
+    assert f"reward {reward:g}" in capsys.readouterr().out
+    with Image.open(tmp_path / "a.gif") as film:
+        assert film.n_frames == turns
+    assert dartsim("show", str(finished), "--osworld", str(tmp_path / "results")) == 0
+    results = list((tmp_path / "results").glob("attempt-*/pyautogui/screenshot/*/*/*/traj.jsonl"))
+    assert len(results) == len(kept)
+    scores = [float(path.read_text()) for path in (tmp_path / "results").rglob("result.txt")]
+    assert sorted(scores) == sorted(row[2] for row in kept if row[2] is not None)
+    steps = [json.loads(line) for path in results for line in path.read_text().splitlines()]
+    assert len(steps) == sum(row[1] for row in kept)
+    assert (results[0].parent / "step_0.png").is_file()
+
+
+def test_what_was_not_kept_is_not_exported(finished: Path, dartsim, tmp_path, capsys):
+    for options in (["--gif", "a.gif"], ["--gif", "a.gif", "--attempt", "99999"], ["--osworld", str(finished)]):
+        assert dartsim("show", str(finished), *options) == 2
+        assert "--attempt N" in (text := capsys.readouterr().err) or "99999" in text or "is not empty" in text
+    assert not Path("a.gif").exists()
 
 
 @pytest.mark.slow
@@ -81,6 +101,8 @@ def test_the_main_job_is_repeated_by_its_seed(finished: Path, dartsim, tmp_path)
 def test_a_surrogate_run_has_no_model_to_evaluate(dartsim, tmp_path, capsys):
     folder = str(tmp_path / "run")
     dartsim("run", "dart", "--hours", "0.2", "--out", folder)
-    for command in (("eval", folder), ("show", folder, "--film", "e.gif")):
+    for command in (("eval", folder), ("show", folder, "--osworld", "results")):
         assert dartsim(*command) == 2
-        assert "surrogate policy" in " ".join(capsys.readouterr().err.split())
+        assert ("surrogate policy" if command[0] == "eval" else "no model looked at a screen") in " ".join(
+            capsys.readouterr().err.split()
+        )

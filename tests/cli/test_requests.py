@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, com
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        (("show", "RUN"), "--film"),
+        (("show", "RUN"), "--gif"),
         (("show", "RUN"), "--html"),
         (("cluster", "RUN"), "--out"),
         (("desktop", "start"), "--show"),

@@ -50,4 +50,4 @@ def test_driver_and_updates_are_measured_over_stand_ins(dartsim, tmp_path: Path)
     rates = {rate["name"]: rate for rate in found["rates"]}
     assert rates.keys() == {"driver", "updates"}
     assert rates["driver"]["delivered"] > 0.0
-    assert Path(found["run_dir"], "report.html").is_file()
+    assert Path(found["run_dir"], "summary.json").is_file()

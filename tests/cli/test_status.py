@@ -92,7 +92,7 @@ def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
         assert "delimiter" not in said
 
 
-@pytest.mark.parametrize("command", ["run", "show", "show --film a.gif", "eval", "eval --rescore"])
+@pytest.mark.parametrize("command", ["run", "show", "show --attempt 1 --gif a.gif", "eval", "eval --rescore"])
 def test_the_folder_of_an_evaluation_is_no_run(dartsim, capsys, tmp_path, command):
     for name in ("config.toml", "summary.json", "evaluation.json"):
         (tmp_path / name).write_text("")

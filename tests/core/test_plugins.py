@@ -90,19 +90,24 @@ from pathlib import Path
 
 import dartsim
 from dartsim.config import load, to_toml
+from dartsim.observe.recorder import Listener
 from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.faults import as_data
 
 
+workers = set()
+used = Listener(attempt_ended=lambda trajectory: workers.update(turn.reply.worker for turn in trajectory.turns))
+
+
 def runs(*settings):
     config = load(preset_name="dart", overrides=[*{SHORT!r}, *settings])
-    return config, run_simulation(prepare(config)).recorder
+    return config, run_simulation(prepare(config), instruments=[used]).recorder
 
 
 said = {{}}
 _, recorder = runs("rollout.routing.rule=last")
-said["workers"] = sorted({{request[1] for request in recorder.requests}})
+said["workers"] = sorted(workers)
 _, recorder = runs("policy.agent.rule=patient", "policy.agent.turns=1")
 said["turns"] = recorder.counts["trajectory_turns"] / recorder.counts["trajectories"]
 said["rewards"] = recorder.counts["reward"]

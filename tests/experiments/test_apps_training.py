@@ -11,7 +11,7 @@ from dartsim.core.types import Observation, Task
 from dartsim.envs.actions import make_grammar
 from dartsim.real.desktop.tasks.playing import ScriptedAttempt
 from dartsim.real.learners.warm_start import Demonstration
-from experiments import apps_training
+from experiments import apps_training, apps_training_work
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_each_lesson_is_the_right_reply_after_what_the_teacher_did():
     frames = tuple(np.full((2, 2, 3), number, np.uint8) for number in range(7))
     actions = ("key tab", "key ctrl+alt+t", "WAIT", "key ctrl+l", "WAIT", "done")
     attempt = ScriptedAttempt(1.0, 1.0, frames, actions)
-    turns = apps_training.lessons([apps_training.Played(Task("1", "open", "os"), attempt, frozenset({0, 2}))])
+    turns = apps_training_work.lessons([apps_training_work.Played(Task("1", "open", "os"), attempt, frozenset({0, 2}))])
     # A mistake is answered with what was right, also while the teacher waits for what it does.
     assert [turn.action for turn in turns] == ["key ctrl+alt+t", "key ctrl+alt+t", "wait", "done", "done", "done"]
     said = ("key tab", "key ctrl+alt+t", "wait", "key ctrl+l", "wait")
@@ -54,7 +54,7 @@ def test_mistakes_come_before_the_actions_of_a_solution():
     solution = apps_training.SOLUTIONS["gimp/d52d6308-ec58-42b7-a2c9-de80e4837b2b"]
     number = 0
     for _ in range(100):
-        actions, mistakes = apps_training.with_mistakes(solution, 0.5, rng)
+        actions, mistakes = apps_training_work.with_mistakes(solution, 0.5, rng)
         assert [action for place, action in enumerate(actions) if place not in mistakes] == list(solution)
         assert not any(actions[place] == "done" for place in mistakes)
         number += len(mistakes)
@@ -63,7 +63,7 @@ def test_mistakes_come_before_the_actions_of_a_solution():
 
 def test_replies_by_chance_leave_the_rest_as_it_was():
     turns = [Demonstration(Observation(None, ""), (), "wait")] * 200
-    erring = apps_training.by_chance(turns, np.random.default_rng(0))
+    erring = apps_training_work.by_chance(turns, np.random.default_rng(0))
     changed = [turn.action for turn in erring if turn.action != "wait"]
     assert set(changed) <= set(apps_training.replies())
-    assert len(changed) == pytest.approx(200 * apps_training.ERRS, abs=30)
+    assert len(changed) == pytest.approx(200 * apps_training_work.ERRS, abs=30)

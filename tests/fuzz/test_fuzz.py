@@ -1,6 +1,5 @@
 """The search for failing schedules: what it plays, that it is the same every time, that it finds what is planted."""
 
-import gzip
 import itertools
 import json
 import subprocess
@@ -15,6 +14,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.fuzz import Case, Chunk, draw_case, fault_window, from_token, run_case, search, shrink
 from dartsim.fuzz.case_directory import write_case_directory
 from dartsim.fuzz.space import RULES, SPACE, STORED, config_of, drawn_kinds, known_presets, long_case
+from dartsim.observe.perfetto import perfetto
 from experiments.planted_bugs import MUTATIONS
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
@@ -348,14 +348,11 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
         "config.toml",
         "events.jsonl",
         "idle.json",
-        "series.json",
+        "segments.bin",
         "summary.json",
-        "timeline.json",
-        "trace.json.gz",
     }
     facts = json.loads(files[0]["summary.json"])
     assert (from_token(facts["token"]), facts["rule"]) == (case, "I8")
     last = json.loads(files[0]["events.jsonl"].splitlines()[-1])
-    events = json.loads(gzip.decompress(files[0]["trace.json.gz"]))["traceEvents"]
-    assert any(event["ph"] == "X" for event in events)
+    assert any(event["ph"] == "X" for event in perfetto(tmp_path / "a")["traceEvents"])
     assert last["time"] <= facts["virtual_seconds"]

@@ -11,7 +11,13 @@ from dartsim.lab.published import read_table, setup
 from dartsim.lab.published_runs import reply_lengths, simulate
 from dartsim.sim.latency import Capped, from_spec
 
-TRUE = {"efficiency": 0.7, "step_cost": 1.8, "call_seconds": 9.0, "sync_cost": 2.0}
+TRUE = {
+    "engine_efficiency": 0.7,
+    "update_efficiency": 0.7,
+    "step_cost": 1.8,
+    "call_seconds": 9.0,
+    "sync_cost": 2.0,
+}
 SMALL = {
     "machines": {"gpu": "H100", "trainer": 2, "rollout": 2},
     "model": {"name": "Qwen3-4B"},
@@ -50,7 +56,7 @@ UPDATES = [
 def test_updates_of_known_parameters_give_them_back_and_predict_another(tmp_path):
     found = Predictor(with_truth(tmp_path, UPDATES, kind="update", fit=["short", "long"])).run()
     values = {each["name"]: each for each in found["parameters"]}
-    assert values["efficiency"]["median"] == pytest.approx(0.7, rel=0.15)
+    assert values["update_efficiency"]["median"] == pytest.approx(0.7, rel=0.15)
     assert values["step_cost"]["median"] == pytest.approx(1.8, rel=0.15)
     assert [each["determined"] for each in found["parameters"]] == ["yes", "yes"]
     assert found["identified"]
@@ -61,7 +67,7 @@ def test_updates_of_known_parameters_give_them_back_and_predict_another(tmp_path
 def test_what_the_rows_do_not_determine_is_named(tmp_path):
     found = Predictor(with_truth(tmp_path, UPDATES, kind="update", fit=["long"])).run()
     assert {each["name"]: each["determined"] for each in found["parameters"]} == {
-        "efficiency": "yes",
+        "update_efficiency": "yes",
         "step_cost": "no",
     }
     assert not found["identified"]
@@ -85,7 +91,7 @@ def test_a_run_is_predicted_by_its_scheduler(tmp_path):
         "fitted, and another scheduler on the same machines"
     )
     assert found["rows"][2]["published"] < found["rows"][0]["published"], "rollout and updates overlap"
-    assert found["simulations"] == len(found["fit"]) * 5 + 2 * 8
+    assert found["simulations"] == len(found["fit"]) * 6 + 2 * 10
 
 
 def test_a_file_that_continues_another_starts_from_what_that_one_found(tmp_path):

@@ -14,7 +14,6 @@ import pytest
 from dartsim.core.types import Attempt, Batch, Drop, Ending, Group, Observation, Reply, Task, Trajectory, Turn
 from dartsim.observe import DesktopState, EngineState, Instrument, Recorder, TrainerState
 from dartsim.observe.figures import by_label, summary
-from dartsim.observe.report import render_report
 from dartsim.observe.rundir import RunDir, write_run
 
 DOMAINS = ("chrome", "gimp", "libreoffice_calc", "os", "thunderbird", "vlc", "vs_code")
@@ -218,7 +217,7 @@ def make_run(make_recorder: Callable[..., Recorder]) -> Callable[..., RunDir]:
             }
         }
         sampling = "batch" if preset == "coupled" else "rollout"
-        run = write_run(
+        return write_run(
             path,
             recorder,
             config_toml=f'seed = {seed}\n\n[rollout]\nnum_envs = {num_envs}\nsampling = "{sampling}" # <b>\n',
@@ -232,7 +231,5 @@ def make_run(make_recorder: Callable[..., Recorder]) -> Callable[..., RunDir]:
                 "versions": {"dartsim": "0.1.0"},
             },
         )
-        render_report(run)
-        return run
 
     return make

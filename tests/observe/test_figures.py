@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dartsim.observe.charts import rolling
-from dartsim.observe.figures import MAX_UPDATES, by_label, figures, intervals, series, updates
+from dartsim.observe.figures import FIGURES, MAX_UPDATES, by_label, figures, intervals, series, updates
 from dartsim.observe.records import UpdateRecord
+from dartsim.observe.states import POPULATIONS, DesktopState, EngineState, TrainerState
 
 
 def test_intervals_touch_and_cover_the_run(make_recorder):
@@ -47,13 +47,19 @@ def test_moments_without_length_make_no_interval(make_recorder):
     assert intervals([recorder.snapshots[-1], recorder.snapshots[-1]])["from_hours"] == []
 
 
-def test_rolling_mean_over_a_whole_period_is_flat():
-    borders = np.linspace(0.0, 20.0, 201)
-    data = {"from_hours": list(borders[:-1]), "to_hours": list(borders[1:])}
-    comb = [10.0 if index % 10 == 0 else 0.0 for index in range(200)]
-    hours, values = rolling(data, comb, window_hours=1.0)
-    inside = values[(hours > 0.5) & (hours < 19.5)]
-    assert inside == pytest.approx(np.ones(len(inside)))
+def test_useful_states_are_those_of_the_definitions():
+    useful = {name: {state for state in info.states if state.info.useful} for name, info in POPULATIONS.items()}
+    assert useful == {
+        "desktops": {DesktopState.GENERATING, DesktopState.TURN_WAIT, DesktopState.ACTING},
+        "engines": {EngineState.BUSY, EngineState.DRAINING},
+        "trainer": {TrainerState.TRAINING},
+    }
+
+
+def test_every_shown_figure_is_measured(make_recorder):
+    recorder = make_recorder(hours=0.5)
+    measured = set(figures(recorder.snapshots[0], recorder.snapshots[-1])) | {"staleness_mean", "staleness_max"}
+    assert set(FIGURES) <= measured
 
 
 @pytest.mark.parametrize("number", [0, 1, MAX_UPDATES, MAX_UPDATES + 1, 4096])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dartsim.observe.idle import attribute, idle, ranking
 from dartsim.observe.states import AT_WORK, CAUSES, DesktopState, EngineState, TrainerState
-from dartsim.observe.timeline import Stay, Window
+from dartsim.observe.window import Stay, Window
 
 D, W, T = DesktopState, EngineState, TrainerState
 END = 100.0
@@ -37,16 +37,13 @@ def some(states, most=6):
     desktops=st.lists(some(D), min_size=1, max_size=5),
     engines=st.lists(some(W), min_size=1, max_size=3),
     trainer=some(T),
-    num_bins=st.integers(1, 7),
 )
-def test_every_second_is_work_or_has_one_known_cause(desktops, engines, trainer, num_bins):
-    found = attribute(window(desktops, engines, trainer), num_bins=num_bins)
+def test_every_second_is_work_or_has_one_known_cause(desktops, engines, trainer):
+    found = attribute(window(desktops, engines, trainer))
     for name, size in (("desktops", len(desktops)), ("engines", len(engines)), ("trainer", 1)):
         population = found["populations"][name]
         assert set(population["seconds"]) <= {AT_WORK, *CAUSES}
         assert sum(population["seconds"].values()) == pytest.approx(size * END, abs=0.01)
-        for place in range(num_bins):
-            assert sum(shares[place] for shares in population["shares"].values()) == pytest.approx(1.0, abs=1e-4)
     rows = ranking(found)
     assert [row["share"] for row in rows] == sorted((row["share"] for row in rows), reverse=True)
     assert all(row["cause"] != AT_WORK for row in rows)
@@ -54,7 +51,7 @@ def test_every_second_is_work_or_has_one_known_cause(desktops, engines, trainer,
 
 @given(desktops=st.lists(some(D), min_size=1, max_size=4), engines=st.lists(some(W), min_size=1, max_size=3))
 def test_states_that_name_their_cause_keep_their_seconds(desktops, engines):
-    found = attribute(window(desktops, engines, [T.TRAINING]), num_bins=3)
+    found = attribute(window(desktops, engines, [T.TRAINING]))
 
     def spent(parts, states):
         return sum(END / len(part) for part in parts for state in part if state in states)
@@ -78,7 +75,7 @@ def test_states_that_name_their_cause_keep_their_seconds(desktops, engines):
     ],
 )
 def test_an_idle_engine_waits_for_what_most_desktops_do(desktops, cause):
-    found = attribute(window([[state] for state in desktops], [[W.IDLE]], [T.TRAINING]), num_bins=1)
+    found = attribute(window([[state] for state in desktops], [[W.IDLE]], [T.TRAINING]))
     assert seconds(found, "engines") == {cause: END}
 
 
@@ -93,20 +90,19 @@ def test_an_idle_engine_waits_for_what_most_desktops_do(desktops, cause):
     ],
 )
 def test_a_trainer_without_data_waits_for_what_most_desktops_do(desktops, cause):
-    found = attribute(window([[state] for state in desktops], [[W.BUSY]], [T.WAIT_DATA]), num_bins=1)
+    found = attribute(window([[state] for state in desktops], [[W.BUSY]], [T.WAIT_DATA]))
     assert seconds(found, "trainer") == {cause: END}
 
 
 def test_a_desktop_that_is_not_admitted_waits_for_what_the_trainer_does():
     trainer = [T.WAIT_DATA, T.TRAINING, T.WAIT_PUBLISH, T.WAIT_SYNC, T.DOWN]
-    found = attribute(window([[D.WAIT_ADMISSION]], [[W.BUSY]], trainer), num_bins=5)
+    found = attribute(window([[D.WAIT_ADMISSION]], [[W.BUSY]], trainer))
     causes = ("not admitted", "training", "waiting to publish", "weight sync", "down")
     assert seconds(found, "desktops") == dict.fromkeys(causes, 20.0)
-    assert found["populations"]["desktops"]["shares"]["training"] == [0.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_a_trainer_that_holds_weights_back_waits_for_no_weight_change():
-    found = attribute(window([[D.GENERATING]], [[W.BUSY]], [T.TRAINING, T.WAIT_PUBLISH]), num_bins=2)
+    found = attribute(window([[D.GENERATING]], [[W.BUSY]], [T.TRAINING, T.WAIT_PUBLISH]))
     assert seconds(found, "trainer") == {AT_WORK: 50.0, "waiting to publish": 50.0}
 
 

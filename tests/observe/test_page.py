@@ -19,6 +19,7 @@ from dartsim.config import load
 from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe.page.documents import levels
 from dartsim.observe.page.file import bundle, page_file, site_documents
+from dartsim.observe.page.runs import differences
 from dartsim.observe.page.server import PageServer, web_files
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
 from dartsim.observe.rundir import STATUS, lock_run
@@ -275,3 +276,10 @@ def test_modules_become_one_in_the_order_of_their_imports():
     assert "return {a, c};" in text
     assert "import" not in text
     assert "export" not in text
+
+
+def test_runs_tell_only_what_differs():
+    one = {"a": {"b": 1, "c": [1, 2]}, "d": "x"}
+    two = {"a": {"b": 2, "c": [1, 2]}, "d": "x", "e": {}}
+    assert differences([one, two]) == [("a.b", ["1", "2"]), ("e", ["–", "{}"])]
+    assert differences([one, one]) == []

@@ -431,3 +431,39 @@ def test_the_first_view_of_a_thousand_desktops_is_there_within_three_seconds(vis
     drawn = page.evaluate("performance.now()")
     assert paints < 3000
     assert drawn < 3000
+
+
+def test_a_study_shows_arms_differences_and_tables(visit, tmp_path):
+    line = {
+        "over": "hours",
+        "x": [1.0, 2.0, 3.0],
+        "y": [5.0, 6.0, 7.0],
+        "low": [4.0, 5.0, 6.0],
+        "high": [6.0, 7.0, 8.0],
+    }
+    apart = {"figure": "turns/min", "arm": "ours", "against": "theirs", "difference": -2.0, "low": -3.0, "high": -1.0}
+    ranks = [{"rank": 1, "score": 7.0, "low": 6.0, "high": 8.0, "verdict": "best"}]
+    ranks.append({"rank": None, "score": None, "low": None, "high": None, "verdict": "failed: " + HOSTILE})
+    document = {
+        **{"title": "ours and theirs", "verdict": "theirs is the best", "notes": [HOSTILE], "runs": ["dart"]},
+        "arms": [{"name": name, "lines": {"turns/min": line}} for name in ("theirs", HOSTILE)],
+        "differences": {"title": "Differences", "rows": [{**apart, "unit": "/min"}]},
+        "ranking": [{**rank, "arm": name} for rank, name in zip(ranks, ("theirs", HOSTILE), strict=True)],
+        "tables": [{"title": "Schedulers", "heads": ["", "#ours"], "rows": [["GPUs busy, %", 63.74], ["bound", None]]}],
+    }
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    path = tmp_path / "study.html"
+    path.write_text(page_file({"study": document}), encoding="utf-8")
+    for width in (360, 1400):
+        visitor = visit(path.as_uri(), viewport={"width": width, "height": 800})
+        page = visitor.open("study", runs="")
+        assert page.locator("lines-plot").count() == 1
+        assert page.get_by_role("cell", name="-3 to -1").is_visible()
+        assert page.get_by_role("cell", name="63.7").is_visible()
+        assert page.get_by_text(HOSTILE).count() > 2
+        assert page.title() != "owned"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert [
+            each for each in axe.run(page).response["violations"] if each["impact"] in ("serious", "critical")
+        ] == []
+        visitor.check()

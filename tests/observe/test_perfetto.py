@@ -1,20 +1,20 @@
-"""The Perfetto trace, read back: slices that nest, and arrows from turn to request to batch to update."""
+"""The Perfetto trace of a run's folder, read back: slices that do not overlap, and arrows from attempt to update."""
 
 from __future__ import annotations
 
-import gzip
-import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from itertools import pairwise
+from math import inf
 from typing import Any, NamedTuple
 
 import pytest
 
 from dartsim.config import load
-from dartsim.observe.perfetto import FLOW, MAX_OTHERS, MAX_TRAINED, perfetto
-from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.core.errors import ConfigError
+from dartsim.observe.perfetto import FLOW, perfetto
+from dartsim.observe.recording import read_attempts, read_segments
+from dartsim.run.execute import execute
 
 Track = tuple[int, int]
 
@@ -31,26 +31,23 @@ class Slice(NamedTuple):
 class TraceFile:
     """A strict reader of the Chrome trace format, by the rules of the standard viewer.
 
-    Slices of a track must not overlap unless one encloses the other; an arrow has one beginning, then steps, then one
-    end, in the order of their times, and each of its points lies in a slice of its track.
+    Slices of a track must not overlap; an arrow has one beginning and one end, in the order of their times, and each of
+    its points lies in a slice of its track.
     """
 
-    def __init__(self, data: bytes) -> None:
-        content = json.loads(gzip.decompress(data))
-        assert set(content) == {"displayTimeUnit", "otherData", "traceEvents"}
+    def __init__(self, content: dict[str, Any]) -> None:
+        assert set(content) == {"displayTimeUnit", "traceEvents"}
         self.processes: dict[int, str] = {}
         self.threads: dict[Track, str] = {}
         self.slices: dict[Track, list[Slice]] = defaultdict(list)
+        self.seconds: Counter[tuple[str, str]] = Counter()
         points: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for event in content["traceEvents"]:
             self._read(event, points)
         for slices in self.slices.values():
             slices.sort(key=lambda found: found.start)
             assert all(before.end <= after.start for before, after in pairwise(slices)), "slices overlap"
-        self.flows = {number: self._flow(events) for number, events in points.items()}
-        self.beginnings = {
-            number: (events[0]["args"], self._slice(events[0]).args) for number, events in points.items()
-        }
+        self.flows = [self._flow(events) for events in points.values()]
 
     def _read(self, event: dict[str, Any], points: dict[int, list[dict[str, Any]]]) -> None:
         track = event["pid"], event["tid"]
@@ -64,88 +61,63 @@ class TraceFile:
         elif kind == "X":
             assert isinstance(event["ts"], int)
             assert event["dur"] > 0
-            self.slices[track].append(
-                Slice(event["ts"], event["ts"] + event["dur"], event["name"], event.get("args", {}))
-            )
+            self.slices[track].append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], event["args"]))
+            self.seconds[event["cat"], event["name"]] += event["dur"] / 1e6
         else:
-            assert kind in "stf", f"unknown phase {kind}"
             assert event["name"] == event["cat"] == FLOW
             points[event["id"]].append(event)
 
-    def _flow(self, events: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        kinds = "".join(event["ph"] for event in events)
-        assert kinds[0] == "s"
-        assert kinds[-1] == "f"
-        assert set(kinds[1:-1]) <= {"t"}
-        assert events[-1]["bp"] == "e"
-        times = [event["ts"] for event in events]
-        assert times == sorted(times)
-        return [self._bound(event) for event in events]
+    def _flow(self, events: list[dict[str, Any]]) -> tuple[tuple[str, Slice], tuple[str, Slice]]:
+        start, end = events
+        assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
+        assert start["ts"] <= end["ts"]
+        return self._bound(start), self._bound(end)
 
-    def _bound(self, event: dict[str, Any]) -> tuple[str, str]:
-        """Return the names of the track and of the slice that a point binds to."""
-        return self.threads[event["pid"], event["tid"]], self._slice(event).name
-
-    def _slice(self, event: dict[str, Any]) -> Slice:
+    def _bound(self, event: dict[str, Any]) -> tuple[str, Slice]:
+        """Return the track's name and the slice that a point binds to."""
         slices = self.slices[event["pid"], event["tid"]]
         place = bisect_right(slices, event["ts"], key=lambda found: found.start) - 1
         assert place >= 0, "a point before the first slice"
         assert slices[place].start <= event["ts"] < slices[place].end, "a point outside of all slices"
-        return slices[place]
+        return self.threads[event["pid"], event["tid"]], slices[place]
 
 
 @pytest.fixture(scope="module")
-def result():
-    config = load(preset_name="dart-measured", overrides=["run.hours=1.8", "rollout.num_envs=16", "run.seed=3"])
-    return run_simulation(prepare(config))
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traced") / "run"
+    execute(load("dart-measured", overrides=["run.hours=1.8", "rollout.num_envs=16", "run.seed=3"]), folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def read(result) -> TraceFile:
-    return TraceFile(gzip.compress(json.dumps(perfetto(result.recorder)).encode()))
+def read(folder) -> TraceFile:
+    return TraceFile(perfetto(folder))
 
 
 def test_every_part_has_a_track_and_every_track_slices(read):
-    assert list(read.processes.values()) == ["Trainer", "Engines", "Desktops"]
+    assert list(read.processes.values()) == ["Desktops", "Engines", "Trainer"]
     names = Counter(name.split()[0] for name in read.threads.values())
-    assert names == {"desktop": 16, "engine": 4, "trainer": 1, "updates": 1, "batches": 1}
+    assert names == {"slot": 16, "engine": 4, "trainer": 1, "updates": 1}
     assert set(read.slices) == set(read.threads)
 
 
-def test_arrows_lead_from_turn_to_request_to_batch_to_update(read):
-    lengths = Counter(map(len, read.flows.values()))
-    assert set(lengths) == {2, 4}
-    assert lengths[4] > 500
-    assert lengths[4] <= MAX_TRAINED
-    assert lengths[2] <= MAX_OTHERS
-    for points in read.flows.values():
-        assert points[0][0].startswith("desktop ")
-        assert points[0][1] in ("generating", "weight sync")
-        assert points[1][0].startswith("engine ")
-        assert points[1][1] in ("busy", "draining")
-        if len(points) == 4:
-            assert (points[2][0], points[3][0]) == ("batches", "updates")
-            assert points[2][1].replace("batch", "update") == points[3][1]
+def test_slices_last_as_long_as_the_recorded_stays(folder, read):
+    for name, own in zip(("desktops", "engines"), read_segments(folder / "segments.bin", until=inf), strict=False):
+        found = sum(seconds for (category, _), seconds in read.seconds.items() if category == name)
+        assert found == pytest.approx(sum(end - start for *_, start, end in own), abs=0.1)
 
 
-def test_a_wait_for_a_reply_says_whose_turn_it_is(read):
-    for number, (asked, shown) in read.beginnings.items():
-        assert shown == {**asked, "engine": int(read.flows[number][1][0].removeprefix("engine "))}
+def test_arrows_lead_from_each_trained_attempt_to_its_update(folder, read):
+    trained = Counter(row.update for row in read_attempts(folder / "attempts.jsonl").values() if row.update is not None)
+    arrows = Counter(int(end.name.removeprefix("update ")) for _, (_, end) in read.flows)
+    assert arrows == trained
+    for (slot, start), (track, end) in read.flows:
+        assert slot.startswith("slot ")
+        assert (track, end.args["attempts"]) == ("updates", trained[int(end.name.removeprefix("update "))])
+        assert start.args["attempt"] >= 0
 
 
-def test_arrows_to_an_update_are_its_turns(result, read):
-    by_update = Counter(points[3][1] for points in read.flows.values() if len(points) == 4)
-    turns = {f"update {record.update}": record.num_turns for record in result.recorder.updates}
-    # The newest requests are kept: all turns of a batch, or those of its newer attempts.
-    assert all(by_update[name] <= turns[name] for name in turns)
-    assert any(by_update[name] == turns[name] for name in turns)
-
-
-@pytest.mark.parametrize("mode", ["drain", "keep"])
-def test_arrows_bind_under_every_sync_mode(mode):
-    config = load(
-        preset_name="dart",
-        overrides=["run.hours=1.0", "rollout.num_envs=8", "rollout.num_workers=2", f"rollout.sync.mode={mode}"],
-    )
-    found = TraceFile(gzip.compress(json.dumps(perfetto(run_simulation(prepare(config)).recorder)).encode()))
-    assert any(len(points) == 4 for points in found.flows.values())
+def test_a_run_without_stays_has_no_trace(tmp_path):
+    execute(load("dart", overrides=["run.hours=0.1", "run.max_segments=0"]), tmp_path / "run")
+    with pytest.raises(ConfigError, match="no recorded stays"):
+        perfetto(tmp_path / "run")

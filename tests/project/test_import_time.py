@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Each takes 0.05 s or more to load, or is not part of the light install.
 HEAVY = {
-    "docker", "gymnasium", "jinja2", "numpy", "peft", "playwright", "plotly", "psutil", "pydantic", "pytest",
+    "docker", "gymnasium", "numpy", "peft", "playwright", "psutil", "pydantic", "pytest",
     "ray", "rich", "scipy", "simpy", "tensorboard", "tensorboardX", "torch", "transformers",
     "typer", "vllm",
 }  # fmt: skip
@@ -75,7 +75,7 @@ def test_the_command_line_starts_without_numbers_and_threads():
     )
     threads, *loaded = json.loads(run(program))
     assert "dartsim.cli.run" in loaded
-    assert {"docker", "gymnasium", "numpy", "plotly", "simpy", "torch"} & set(loaded) == set()
+    assert {"docker", "gymnasium", "numpy", "simpy", "torch"} & set(loaded) == set()
     assert threads == 1
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.bounds import bounds
 from dartsim.lab.virtual import with_settings
 from dartsim.observe import ticker
-from dartsim.observe.report import render_report
+from dartsim.observe.recording import read_segments
 from dartsim.observe.rundir import lock_run, read_run
 from dartsim.run.execute import execute, open_store
 from dartsim.run.resume import resumable, resume
@@ -254,8 +255,8 @@ def test_a_folder_may_have_any_name(name, tmp_path, monkeypatch):
     execute(small(run={"hours": 0.05}), folder)
     run, _ = resume(folder, ["run.hours=0.1"])
     assert run.summary["simulated_hours"] == pytest.approx(0.1, rel=0.1)
-    assert render_report(read_run(folder)).is_file()
-    assert {path.name for path in folder.iterdir()} >= {"run.db", "tensorboard", "report.html"}
+    assert read_run(folder).summary == run.summary
+    assert {path.name for path in folder.iterdir()} >= {"run.db", "tensorboard", "summary.json"}
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -313,24 +314,19 @@ def test_ctrl_c_costs_no_more_than_a_crash(tmp_path):
 
 
 def stays(run, until):
-    """Return what each part did up to a time, from the timeline of its page: (state, milliseconds)."""
+    """Return what each part did up to a time: (state, start, end), neighbors of the same state as one."""
     found = {}
-    timeline = json.loads((run / "timeline.json").read_text())
-    assert timeline["start_seconds"] == 0.0
-    for population in timeline["populations"]:
-        for track in population["tracks"]:
-            assert sum(track["durations_ms"]) == pytest.approx(1000.0 * timeline["end_seconds"], abs=2.0)
-            past, kept = 0, []
-            for state, length in zip(track["states"], track["durations_ms"], strict=True):
-                kept.append((state, min(past + length, 1000 * until) - past))
-                past += length
-                if past >= 1000 * until:
-                    break
-            found[population["name"], track["index"]] = kept
+    for population, segments in enumerate(read_segments(run / "segments.bin", until=until)):
+        for part, state, start, end in sorted(segments, key=lambda segment: segment[2]):
+            kept = found.setdefault((population, part), [])
+            if kept and kept[-1][0] == state:
+                start = kept.pop()[1]
+            kept.append((state, start, end))
+    assert all(before[2] == after[1] for kept in found.values() for before, after in pairwise(kept))
     return found
 
 
-def test_the_timeline_and_the_alarms_of_all_lives_are_shown(tmp_path, monkeypatch):
+def test_the_stays_and_the_alarms_of_all_lives_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("dartsim.observe.alarm_rules.DISK_FREE_GIB", 1e9)
     config = small(run={"hours": 0.4, "max_segments": 60_000})
     execute(config, tmp_path / "run", [ticker(interrupting(700.0), 1.0)])

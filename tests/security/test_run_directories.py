@@ -73,12 +73,12 @@ def adapter(run, mark, outside):
 
 
 def links(run, mark, outside):
-    for name in ("report.html", "summary.json", "metrics.jsonl", "status.json", "profile.toml", "twin.toml"):
+    for name in ("idle.json", "summary.json", "metrics.jsonl", "status.json", "profile.toml", "twin.toml"):
         (run / f"{name}.part").symlink_to(outside / "file")
-    for name in ("report.html", "metrics.jsonl", "status.json", "run.lock", "twin.toml", "run.db-wal"):
+    for name in ("idle.json", "metrics.jsonl", "status.json", "run.lock", "twin.toml", "run.db-wal"):
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(outside / "file")
-    for name in ("screens", "checkpoints", "tensorboard", "samples", "successes", "model", "scores"):
+    for name in ("screens", "checkpoints", "tensorboard", "successes", "model", "scores"):
         shutil.rmtree(run / name, ignore_errors=True)
         (run / name).symlink_to(outside / "folder")
 
@@ -94,18 +94,12 @@ def one_link(name):
 
 
 def pipes(run, mark, outside):
-    for name in ("status.json", "report.html.part", "timings.jsonl"):
+    for name in ("status.json", "idle.json.part", "timings.jsonl"):
         (run / name).unlink(missing_ok=True)
         os.mkfifo(run / name)
 
 
 def paths(run, mark, outside):
-    edit(
-        run / "summary.json",
-        lambda tree: tree.update(
-            samples=[{"file": str(outside / "file"), "caption": "x"}, {"file": "../outside/file"}]
-        ),
-    )
     database = sqlite3.connect(run / "run.db")
     for number, name in enumerate((str(outside / "folder"), "../outside/folder", "..", ".", ""), 900):
         database.execute("INSERT INTO checkpoints VALUES (?, ?, 'x')", (number, name))
@@ -156,7 +150,7 @@ WHOLE = (plug_in, unknown_rule, environment, call, adapter, links, pipes, paths,
 HOSTILE = [
     *WHOLE,
     *map(one_link, ("screens", "checkpoints", "summary.json", "config.toml", "run.db", "status.json")),
-    *(file_of(name, BOMB) for name in ("summary.json", "run.db", "series.json", "config.toml", "segments.bin")),
+    *(file_of(name, BOMB) for name in ("summary.json", "run.db", "config.toml", "segments.bin")),
     *(file_of(name, DEEP) for name in ("summary.json", "status.json", "idle.json", "config.toml", "metrics.jsonl")),
     *(file_of(name, b'{"a":' + b"9" * 6000 + b"}") for name in ("summary.json", "status.json")),
     *(file_of(name, b"{}") for name in ("summary.json", "status.json", "idle.json")),
@@ -166,7 +160,9 @@ COMMANDS = [
     ("show", "RUN"),
     ("show", "RUN", "--json", "-"),
     ("show", "RUN", "--html", "page.html"),
-    ("show", "RUN", "--film", "episode.gif"),
+    ("show", "RUN", "--gif", "attempt.gif", "--attempt", "1"),
+    ("show", "RUN", "--osworld", "results"),
+    ("show", "RUN", "--trace", "trace.json.gz"),
     ("eval", "RUN", "--rescore"),
     ("cluster", "RUN"),
     ("eval", "RUN"),
@@ -180,7 +176,7 @@ COMMANDS = [
     ("run", "RUN"),
     ("run", "RUN", "--hours", "0.12"),
 ]
-READING = [command for command in COMMANDS if command[2:3] in (("--html",), ("--film",), ("--hours",))]
+READING = [command for command in COMMANDS if command[2:3] in (("--html",), ("--osworld",), ("--hours",))]
 
 
 @pytest.fixture(scope="module")

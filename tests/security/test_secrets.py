@@ -141,7 +141,7 @@ def test_nothing_that_a_run_writes_or_says_holds_a_secret(dartsim, capsys, tmp_p
     said = "".join(capsys.readouterr())
     assert leaks(said) == []
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"config.toml", "summary.json", "status.json", "report.html", "trace.json.gz", "run.db", "figures.json"} <= {
+    assert {"config.toml", "summary.json", "status.json", "segments.bin", "run.db", "figures.json"} <= {
         path.name for path in files
     }
     for path in files:

@@ -103,7 +103,16 @@ def test_ranks_share_sequences_and_wait_for_the_slowest():
     assert parts(2, **alone).seconds([3_000, 2_000, 1_000]) == 3.0
     assert parts(2, **alone).seconds([3_000, 1_000]) == 3.0, "the other rank idles"
     assert parts(2, **alone, minibatches=2).seconds([3_000, 1_000, 1_000, 1_000]) == 4.0
-    assert parts(1, max_tokens=2_000).seconds([1_000] * 3) == pytest.approx(2.0 + 2 * 0.5 + 3.0 + 0.15, abs=0.001)
+    computing = 3.0 + 0.15
+    assert parts(1, max_tokens=2_000).seconds([1_000] * 3) == pytest.approx(2.0 + computing, abs=0.001)
+    slow = parts(1, max_tokens=2_000, micro_seconds=4.0)
+    assert slow.seconds([1_000] * 3) == pytest.approx(2.0 + 2 * 4.0), "weights are gathered while it computes"
+
+
+def test_a_pipeline_is_idle_while_it_fills_and_the_less_the_more_micro_batches():
+    alone = {"step_seconds": 0.0, "micro_seconds": 0.0, "pair_seconds": 0.0, "stages": 4}
+    assert parts(1, **alone, max_tokens=1_000).seconds([1_000] * 3) == pytest.approx(3.0 * (1.0 + 3.0 / 3.0))
+    assert parts(1, **alone, max_tokens=1_000).seconds([1_000] * 6) == pytest.approx(6.0 * (1.0 + 3.0 / 6.0))
 
 
 @given(LENGTHS, st.integers(1, 8), st.integers(1, 4))

@@ -1,6 +1,7 @@
 """Files that are named by what they hold: whole or not there, and found out when they were changed."""
 
 import errno
+import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from dartsim.core.errors import StoreFault, StoreFull, TornFile
-from dartsim.core.png import png_of
+from dartsim.core.png import Screenshot, encode_png, png_of
 from dartsim.store.blobs import BlobStore
 
 
@@ -161,3 +162,50 @@ def test_threads_may_prepare_what_others_put_and_forget(blobs):
             for number, one in enumerate(kept):
                 assert np.array_equal(blobs.get(one), picture(number))
     blobs.put_text("the last one")
+
+
+def desktops_file(seed=0):
+    return Screenshot(encode_png(picture(seed)))
+
+
+@pytest.fixture
+def moving(tmp_path):
+    return BlobStore(tmp_path / "moving", moves=True)
+
+
+def test_a_desktops_file_leaves_memory_once_it_is_on_disk(moving):
+    shown, size = desktops_file(), len(encode_png(picture()))
+    name = moving.put(shown)
+    path = moving.folder / name[:2] / name
+    for screenshot in (shown, moving.get(name)):
+        assert not [part for part in gc.get_referents(screenshot) if isinstance(part, bytes) and len(part) >= size]
+        assert np.array_equal(screenshot, picture())
+    path.unlink()
+    with pytest.raises(StoreFault, match="could not be read"):
+        _ = shown.png
+
+
+def test_a_file_stays_while_a_screenshot_is_read_from_it(moving):
+    """Attempts may share a screenshot: that of a saved state."""
+    shown = desktops_file()
+    name = moving.put(shown)
+    moving.remove([name])
+    assert np.array_equal(shown, picture())
+    again = moving.put(shown)
+    moving.remove([again])
+    assert np.array_equal(shown, picture())
+    del shown
+    moving.put_text("more")
+    assert name not in set(moving.names())
+
+
+def test_a_swept_folders_files_outlive_a_picture_that_shows_the_same(blobs):
+    """A resumed run shows a screen that its rows refer to, and discards that attempt."""
+    kept = blobs.put(picture())
+    resumed = BlobStore(blobs.folder)
+    resumed.sweep({kept})
+    again = picture()
+    resumed.prepare(again)
+    del again
+    resumed.put_text("more")
+    assert np.array_equal(resumed.get(kept), picture())

@@ -69,10 +69,12 @@ class EngineConfig(Section):
     transfer_seconds: Seconds | None = Field(
         None, description="Time of loading weights without a restart (modes drain and keep); none: reload_seconds."
     )
-    prompt: Literal["gui", "text"] = Field(
-        "gui", description="Prompts: screenshots and earlier replies (gui), or one short text (text)."
+    prompt: Literal["gui", "text", "dialog"] = Field(
+        "gui",
+        description="Prompts: screenshots and earlier replies (gui), one short text (text), or it and all earlier "
+        "replies (dialog).",
     )
-    prompt_tokens: Positive = Field(345, description="text: length of a prompt, tokens.")
+    prompt_tokens: Positive = Field(345, description="text, dialog: length of the first prompt, tokens.")
     reply_tokens: dict[str, Any] | float | None = Field(
         None, description="Length of a reply, tokens: a number or a distribution; none: DART's measured replies."
     )
@@ -110,8 +112,10 @@ class LearnerConfig(Section):
         description="ranks: fixed time of each gradient step (trainer.optimizer.minibatches): the optimizer.",
     )
     micro_seconds: Seconds = Field(
-        0.0, description="ranks: fixed time of each micro-batch (trainer.optimizer.max_tokens): gathering of weights."
+        0.0,
+        description="ranks: gathering weights for each micro-batch (trainer.optimizer.max_tokens), while it computes.",
     )
+    stages: Positive = Field(1, description="ranks: stages of a pipeline, which fills and empties in each step.")
     pair_seconds: Seconds = Field(
         0.0, description="ranks: time of attention, per pair of tokens of a sequence, on one rank."
     )

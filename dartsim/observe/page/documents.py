@@ -18,7 +18,6 @@ import json
 import math
 import sqlite3
 import tomllib
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +38,7 @@ from dartsim.observe.recording import (
     STATES,
     AttemptColumns,
     AttemptRow,
+    SlotHistory,
     read_attempts,
     read_segments,
     read_state_rows,
@@ -215,7 +215,7 @@ class RunDocuments:
     def _attributed(self) -> Any:
         """Return the causes of idle time in the recorded stays, as ``idle.json`` has them after the end."""
         from dartsim.observe.idle import attribute  # needs numpy
-        from dartsim.observe.timeline import window_of
+        from dartsim.observe.window import window_of
 
         segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
         window = window_of(segments) if segments else None
@@ -344,17 +344,19 @@ class RunDocuments:
         if not (width.isdecimal() and place.isdecimal() and 0 < int(width) < 2**40):
             raise KeyError(name)
         low, high = int(width) * int(place), int(width) * (int(place) + 1)
-        played = self._kept("played", (ATTEMPTS,), self._by_slot)
+        played = self._kept(
+            "played", (ATTEMPTS,), lambda: SlotHistory(row.columns for row in self._attempts().values())
+        )
         populations = {}
         for (kind, _), own in zip(POPULATIONS.items(), self._segments(), strict=False):
             stays = sorted((s for s in own if s[2] < high and s[3] > low), key=lambda s: (s[0], s[2]))
-            attempts = [_attempt_at(played, s[0], s[2], s[3]) if kind == "desktops" else None for s in stays]
+            found = [played.attempt_at(s[0], (s[2] + s[3]) / 2) if kind == "desktops" else None for s in stays]
             populations[kind] = {
                 "member": [s[0] for s in stays],
                 "state": [s[1] for s in stays],
                 "start": [round(s[2], 3) for s in stays],
                 "end": [round(s[3], 3) for s in stays],
-                "attempt": attempts,
+                "attempt": [attempt and attempt.attempt for attempt in found],
             }
         return {"from": low, "to": high, "populations": populations}
 
@@ -503,18 +505,6 @@ class RunDocuments:
                 waiting = False
         return replies, acts, starts
 
-    def _by_slot(self) -> dict[int, tuple[list[float], list[AttemptColumns]]]:
-        """Return the attempts of each slot, with their starts, in order."""
-        by_slot: dict[int, list[AttemptColumns]] = defaultdict(list)
-        for row in self._attempts().values():
-            if row.columns.slot is not None:
-                by_slot[row.columns.slot].append(row.columns)
-        return {
-            slot: ([own.started for own in ordered], ordered)
-            for slot, found in by_slot.items()
-            for ordered in [sorted(found, key=lambda own: own.started)]
-        }
-
     def _attempts_with_turns(self) -> set[int]:
         try:
             if not below(self.folder, DATABASE_FILE).is_file():
@@ -648,15 +638,6 @@ def chunk_seconds(segments: Sequence[Sequence[tuple[int, int, float, float]]]) -
     newest = max(segments, key=len, default=[])[-CHUNK_ROWS:]
     span = max(1.0, newest[-1][3] - newest[0][3]) if newest else 1.0
     return int(2 ** math.floor(math.log2(span)))
-
-
-def _attempt_at(
-    played: Mapping[int, tuple[list[float], list[AttemptColumns]]], slot: int, start: float, end: float
-) -> int | None:
-    """Return the attempt that a slot served at a time."""
-    starts, attempts = played.get(slot, ([], []))
-    place = bisect_right(starts, (start + end) / 2) - 1
-    return attempts[place].attempt if place >= 0 and attempts[place].finished >= (start + end) / 2 else None
 
 
 def _state(folder: Path) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,26 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
 
 def runs_document(folders: Mapping[str, Path]) -> list[dict[str, Any]]:
     """Return a row for each run."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, folder in folders.items():
         try:
-            rows.append(_row(name, folder))
+            row = _row(name, folder)
         except ConfigError as error:
-            rows.append({"id": name, "name": name, "state": "damaged", "error": str(error)})
+            row = {"id": name, "name": name, "state": "damaged", "error": str(error), "figures": {}}
+        rows.append({**row, "tags": [], "differs": {}})
+    for key, values in differences([_config(folder) for folder in folders.values()]):
+        if key not in ("run.seed", "run.name"):  # the list has them as columns
+            for row, value in zip(rows, values, strict=True):
+                row["differs"][key] = value
     return rows
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return a run's configuration; empty if it cannot be read."""
+    try:
+        return tomllib.loads(below(folder, CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, ConfigError):
+        return {}
 
 
 def _row(name: str, folder: Path) -> dict[str, Any]:
@@ -61,6 +75,21 @@ def _row(name: str, folder: Path) -> dict[str, Any]:
         "seconds": status.get("run_seconds"),
         "success": summary.get("success_rate_final"),
         "figures": plain_figures(summary),
-        "tags": [],
-        "differs": {},
     }
+
+
+def differences(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Return the settings in which configurations differ, by dotted key, with each one's value as text."""
+    flat = [dict(_flat(config)) for config in configs]
+    keys = sorted(set().union(*flat))
+    table = [(key, [config.get(key, "–") for config in flat]) for key in keys]
+    return [(key, values) for key, values in table if len(set(values)) > 1]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+            yield prefix + key, text

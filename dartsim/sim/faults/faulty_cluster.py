@@ -22,25 +22,37 @@ from dartsim.store.wrapper import StoreWrapper
 FULL, REFUSED = KINDS["store_full"], KINDS["store_error"]
 
 
+EVERYWHERE = {"network", "message", "store"}
+"""Parts whose faults reach every call of every component."""
+
+
 class FaultyCluster:
-    """Wraps the components of a cluster; without an injector, it returns them unchanged."""
+    """Wraps the components of a cluster, and returns those to which nothing can happen unchanged."""
 
     def __init__(self, injector: FaultInjector | None = None, host_of: Sequence[int] = ()) -> None:
         self._faults = None if injector is None else (injector, FaultyNetwork(injector))
+        self._parts = set() if injector is None else injector.parts
         self._host_of = host_of.__getitem__
 
+    def _faults_of(self, *parts: str) -> tuple[FaultInjector, FaultyNetwork] | None:
+        return self._faults if self._parts & {*EVERYWHERE, *parts} else None
+
     def provider(self, provider: EnvProvider) -> EnvProvider:
-        return FaultyProvider(provider, *self._faults, host_of=self._host_of) if self._faults else provider
+        faults = self._faults_of("desktop", "host")
+        return FaultyProvider(provider, *faults, host_of=self._host_of) if faults else provider
 
     def workers(self, engines: Sequence[SimWorker]) -> Sequence[PolicyWorker]:
-        return [FaultyWorker(engine, *self._faults) for engine in engines] if self._faults else engines
+        faults = self._faults_of("worker")
+        return [FaultyWorker(engine, *faults) for engine in engines] if faults else engines
 
     def learner(self, learner: SimLearner) -> Learner:
-        return FaultyLearner(learner, *self._faults) if self._faults else learner
+        faults = self._faults_of("learner")
+        return FaultyLearner(learner, *faults) if faults else learner
 
     def store(self, store: Store) -> Store:
         """Return a store that may refuse trajectories."""
-        return cast("Store", FaultyStore(store, self._faults[0])) if self._faults else store
+        faults = self._faults_of("store")
+        return cast("Store", FaultyStore(store, faults[0])) if faults else store
 
     def transport(self, pool: Service) -> Service:
         if self._faults is None or self._faults[1].quiet:

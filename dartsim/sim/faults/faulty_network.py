@@ -47,9 +47,9 @@ class Delivery:
         cut: The fault that delays it for longer than the caller waits, or None.
     """
 
-    seconds: float = 0.0
-    again: float | None = None
-    cut: FaultKind | None = None
+    seconds: float
+    again: float | None
+    cut: FaultKind | None
 
 
 class FaultyNetwork:
@@ -59,12 +59,13 @@ class FaultyNetwork:
         self._injector = injector
         self._env = injector.env
         self._index = {frozenset(pair): number for number, pair in enumerate(pairs(injector))}
-        self._delays, self._losses, self._doubles, self._holds = map(
-            injector.call_fault, ("message_delay", "message_loss", "message_duplicate", "message_reorder")
-        )
+        late = map(injector.call_fault, ("message_delay", "message_loss", "message_reorder"))
+        self._late = [fault for fault in late if fault is not None]
+        self._doubles = injector.call_fault("message_duplicate")
         self._cuts = injector.window_fault(CUT.name, by_target=True)
-        self.quiet = not (self._delays or self._losses or self._doubles or self._holds or self._cuts)
+        self.quiet = not (self._late or self._doubles or self._cuts)
         """Whether nothing ever happens to a message."""
+        self._waits = "store" in injector.parts or self._cuts is not None
 
     async def request(
         self,
@@ -84,7 +85,8 @@ class FaultyNetwork:
             if unanswered is None:
                 raise
             raise unanswered(cut.kind) from None
-        await self.wait_for_store()
+        if self._waits:
+            await self.wait_for_store()
         return answer
 
     async def call(self, caller: str, component: str, work: Work, *, patience: float = inf) -> Any:
@@ -149,22 +151,22 @@ class FaultyNetwork:
 
     def _delivery(self, sender: str, receiver: str, patience: float) -> Delivery | None:
         """Return the delivery of a message sent now; None if it has no faults."""
-        now, leg = self._env.now, Delivery()
-        kind, until = self.cut_until(sender, receiver, now)
-        wait = ceil((until - now) / RESEND_SECONDS) * RESEND_SECONDS if until > now else 0.0
-        if kind is not None:
-            self._injector.add_cost(kind, min(wait, patience))
-            leg.cut = kind if wait > patience else None
-        leg.seconds = wait
-        for fault in (self._delays, self._losses, self._holds):
-            if fault is not None and (seconds := fault.hit(now, 0, 1)) is not None:
-                leg.seconds += seconds
+        now, again = self._env._now, None
+        cut, until = self.cut_until(sender, receiver, now)
+        seconds = wait = ceil((until - now) / RESEND_SECONDS) * RESEND_SECONDS if until > now else 0.0
+        if cut is not None:
+            self._injector.add_cost(cut, min(wait, patience))
+        for fault in self._late:
+            if (late := fault.hit(now, 0, 1)) is not None:
+                seconds += late
                 self._injector.count(fault.kind)
-                self._injector.add_cost(fault.kind, seconds)
-        if self._doubles is not None and (seconds := self._doubles.hit(now, 0, 1)) is not None:
-            leg.again = wait + seconds
+                self._injector.add_cost(fault.kind, late)
+        if self._doubles is not None and (late := self._doubles.hit(now, 0, 1)) is not None:
+            again = wait + late
             self._injector.count(self._doubles.kind)
-        return leg if leg.seconds or leg.again is not None else None
+        if not seconds and again is None:
+            return None
+        return Delivery(seconds, again, cut if wait > patience else None)
 
     def cut_until(self, component: str, other: str, now: float) -> tuple[FaultKind | None, float]:
         """Return the fault that partitions two components and when it ends; None and 0 if there is none."""

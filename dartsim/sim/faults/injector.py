@@ -130,6 +130,8 @@ class FaultInjector:
         self.counts = counts
         self.size = size
         self.heal_at = heal_at
+        self.parts = {fault.kind.place.split(".")[0] for fault in active.values()}
+        """Components with faults: "desktop", "host", "worker", …, and what is between them."""
         self._active = active
         self._streams = streams
         self._calls: dict[str, CallFault] = {}

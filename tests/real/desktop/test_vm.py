@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ TASK = Task("note", "Write hello.", "notes", {"config": [LAUNCH], "evaluator": S
 CONFIG = DesktopConfig(variant="vm", width=640, height=480, kvm="off", cpus=2.0)
 SETTINGS = DesktopSettings(
     screen=(CONFIG.width, CONFIG.height),
-    booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1),
+    booted=Readiness(quiet_seconds=0.0, poll_seconds=0.1, limit_seconds=900.0),
     ready=Readiness(change_seconds=60.0, cap_seconds=60.0),
     settle=SettlingRules(cap_seconds=10.0),
     evaluate_wait_seconds=5.0,  # a saved file may come a second after the screen rests, on a busy machine
@@ -402,21 +403,23 @@ def test_an_evaluation_returns_a_disk_of_the_users_to_saved_states(disk, revert,
     file, figures = tmp_path / "config.toml", tmp_path / "figures.json"
     file.write_text(CONFIG_FILE.format(folder=tmp_path, disk=disk, revert=revert))
     command = [sys.executable, "-m", "dartsim", "eval", str(file), "--model", "agent-1", "--attempts", "2"]
-    started = since(engine)
-    with endpoint(write_note) as served:
+    with started_machines(engine) as started, endpoint(write_note) as served:
         command += ["--endpoint", served.url, "--out", str(tmp_path / "out"), "--json", str(figures)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     (budget,) = json.loads(figures.read_text())["budgets"]
     assert budget["success_rate"] == 1.0
-    assert started() == 1  # all attempts had the one machine
+    assert len(started) == 1  # all attempts had the one machine
 
 
-def since(engine: Any) -> Callable[[], int]:
-    """Return how many machines were started since."""
-    begun = int(time.time())
-
-    def count() -> int:
-        filters = {"type": "container", "event": "start", "image": image_name("vm")}
-        return len(list(engine.events(since=begun, until=int(time.time()) + 1, filters=filters)))
-
-    return count
+@contextmanager
+def started_machines(engine: Any) -> Iterator[list[str]]:
+    """Collect the machines that start meanwhile; asked later, an engine that others use may have forgotten them."""
+    filters = {"type": "container", "event": "start", "image": image_name("vm")}
+    events, started = engine.events(decode=True, filters=filters), []
+    watcher = Thread(target=lambda: started.extend(event["id"] for event in events))
+    watcher.start()
+    try:
+        yield started
+    finally:
+        events.close()
+        watcher.join()

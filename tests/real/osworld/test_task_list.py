@@ -64,6 +64,17 @@ def test_a_run_refuses_all_at_once_or_leaves_them_out(configured):
         prepare_run(configured("tasks.unsupported=skip", names=names[1:]))
 
 
+def test_tasks_are_held_out_among_those_that_can_run(configured, tmp_path):
+    for number in range(9):
+        for name in ("good", "login"):
+            spec = {"id": f"{name}{number}", "instruction": "do it", **SPECS[name]}
+            (tmp_path / f"examples/os/{name}{number}.json").write_text(json.dumps(spec))
+    names = [f"{name}{number}" for name in ("good", "login") for number in range(9)]
+    prepared = prepare_run(configured("tasks.unsupported=skip", "tasks.held_out=3", names=names))
+    assert (len(prepared.tasks), len(prepared.held_out)) == (6, 3)
+    assert all(task.id.startswith("good") for task in prepared.held_out)
+
+
 def test_a_task_that_needs_the_evaluator_asks_for_it_before_anything_starts(configured, tmp_path):
     spec = {"id": "pdf", "instruction": "do it", "evaluator": GOOD | {"func": "compare_pdfs"}}
     (tmp_path / "examples/os/pdf.json").write_text(json.dumps(spec))

@@ -14,25 +14,26 @@ export async function study() {
   return h("section.stack", {},
     h("div.panel.head", {}, h("h1", {}, document.title), document.verdict && h("p.verdict", {}, document.verdict),
       h("p.legend", {}, ...[...colors].map(([name, color]) => h("span.state", {}, h("i", { style: { background: color } }), name)))),
-    document.ranking?.length > 0 && h("div.panel", {}, ranking(document.ranking, colors)),
-    document.differences?.length > 0 && h("div.panel", {}, differences(document.differences, colors)),
+    document.ranking.length > 0 && h("div.panel", {}, ranking(document.ranking, colors)),
+    document.differences.rows.length > 0 && h("div.panel", {}, differences(document.differences, colors)),
     h("div.grid", {}, ...figures.map((figure) => linesFigure({ title: figure, over: document.arms.find((arm) => arm.lines?.[figure]).lines[figure].over ?? "hours",
       lines: document.arms.filter((arm) => arm.lines?.[figure]).map((arm) => ({ name: arm.name, color: colors.get(arm.name), ...arm.lines[figure] })), size: 200 }))),
-    document.table && h("div.panel", {}, table(document.title, document.table.heads, document.table.rows.map((row) =>
-      row.map((cell) => typeof cell === "number" ? number(cell) : cell === null ? "–" : String(cell))))),
-    document.runs?.length > 0 && h("p", {}, "Runs: ", ...document.runs.flatMap((run) => [h("a", { href: viewLink(encoded(run), "now") }, run), " "])));
+    ...document.tables.map((each) => h("div.panel", {}, table(each.title, each.heads, each.rows.map((row) =>
+      row.map((cell) => typeof cell === "number" ? number(cell) : cell === null ? "–" : String(cell)))))),
+    ...document.notes.map((note) => h("p.muted", {}, note)),
+    document.runs.length > 0 && h("p", {}, "Runs: ", ...document.runs.flatMap((run) => [h("a", { href: viewLink(encoded(run), "now") }, run), " "])));
 }
 
 /** @param {any[]} rows @param {Map<any, string>} colors */
 function ranking(rows, colors) {
   const scale = /** @type {[number, number]} */ ([Math.min(0, ...rows.map((row) => row.low ?? row.score)), Math.max(...rows.map((row) => row.high ?? row.score))]);
-  return table("Ranking", ["#", "arm", "#score", "", "verdict"], rows.map((row) => [String(row.rank), row.arm, number(row.score),
+  return table("Ranking", ["#", "arm", "#score", "", "verdict"], rows.map((row) => [String(row.rank ?? "–"), row.arm, number(row.score),
     interval(row.low ?? row.score, row.score, row.high ?? row.score, scale, colors.get(row.arm) ?? "currentColor"), row.verdict ?? ""]));
 }
 
-/** @param {any[]} rows @param {Map<any, string>} colors */
-function differences(rows, colors) {
-  return table("Paired differences, 95 % intervals", ["figure", "arm", "#difference", "", "#interval"], rows.map((row) => {
+/** @param {{title: string, rows: any[]}} found @param {Map<any, string>} colors */
+function differences({ title, rows }, colors) {
+  return table(title, ["figure", "arm", "#difference", "", "#interval"], rows.map((row) => {
     const most = Math.max(...rows.filter((other) => other.figure === row.figure).flatMap((other) => [Math.abs(other.low), Math.abs(other.high)])) || 1;
     return [row.figure, `${row.arm} − ${row.against}`, `${number(row.difference)} ${row.unit ?? ""}`, interval(row.low, row.difference, row.high, [-most, most], colors.get(row.arm) ?? "currentColor"),
       `${number(row.low)} to ${number(row.high)}`];

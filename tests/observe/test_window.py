@@ -1,4 +1,4 @@
-"""The recorded window and the Perfetto trace made from it."""
+"""The recorded window, and its stays as written and read."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from itertools import pairwise
 import pytest
 
 from dartsim.observe import DesktopState, Recorder
-from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recorder_state import restore_state, save_state
 from dartsim.observe.recording import SEGMENT_ROW, SegmentLog, read_segments, with_open_stays
-from dartsim.observe.timeline import (
-    recorded_window,
-    timeline,
-)
+from dartsim.observe.window import recorded_window
 
 
 @pytest.fixture(scope="module")
@@ -79,47 +75,9 @@ def test_open_segments_belong_to_the_window(make_recorder):
     assert all(part[-1].end == window.end for parts in window.stays.values() for part in parts)
 
 
-def test_without_segments_there_is_no_timeline(make_recorder):
+def test_without_segments_there_is_no_window(make_recorder):
     recorder = make_recorder(hours=0.2, max_segments=0)
     assert recorded_window(recorder) is None
-    assert timeline(recorder) is None
-    assert perfetto(recorder)["traceEvents"] == []
-
-
-def test_timeline_is_compact_and_exact_to_the_millisecond(recorder):
-    data = timeline(recorder)
-    assert data is not None
-    assert [population["name"] for population in data["populations"]] == ["trainer", "engines", "desktops"]
-    for population in data["populations"]:
-        for track in population["tracks"]:
-            assert sum(track["durations_ms"]) == 3 * 3600 * 1000
-            assert len(track["durations_ms"]) == len(track["states"])
-            assert min(track["durations_ms"]) >= 0
-
-
-def test_timeline_drops_the_oldest_and_spreads_the_parts(recorder):
-    data = timeline(recorder, max_segments=500, max_tracks=4)
-    assert data is not None
-    tracks = [track for population in data["populations"] for track in population["tracks"]]
-    assert 400 < sum(len(track["states"]) for track in tracks) <= 520
-    assert data["end_seconds"] == 3.0 * 3600.0
-    assert data["start_seconds"] > 3600.0
-    desktops = data["populations"][-1]
-    assert desktops["size"] == 8
-    assert [track["index"] for track in desktops["tracks"]] == [0, 2, 4, 6]
-
-
-def test_perfetto_states_add_up_to_the_totals_of_the_same_window(recorder):
-    spent: dict[tuple[str, str], int] = {}
-    for event in perfetto(recorder)["traceEvents"]:
-        if event["ph"] == "X":
-            key = event["cat"], event["name"]
-            spent[key] = spent.get(key, 0) + event["dur"]
-    last = recorder.snapshots[-1]
-    for population, totals in zip(recorder.populations(), (last.desktops, last.engines, last.trainer), strict=True):
-        for state, total in zip(population.states, totals, strict=True):
-            label = state.info.label
-            assert spent.get((population.name, label), 0) / 1e6 == pytest.approx(total, abs=0.01)
 
 
 def made(**options):

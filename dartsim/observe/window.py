@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from heapq import nlargest
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.records import Population, Segment
@@ -113,52 +111,3 @@ def _append(stays: list[Stay], state: int, start: float, end: float) -> None:
         stays[-1] = stays[-1]._replace(end=end)
     else:
         stays.append(Stay(state, start, end))
-
-
-def evenly_spread(size: int, limit: int) -> list[int]:
-    """Return at most ``limit`` evenly spread indexes below ``size``."""
-    return [index * size // limit for index in range(limit)] if size > limit else list(range(size))
-
-
-def timeline(recorder: Recorder, *, max_segments: int = 50_000, max_tracks: int = 400) -> dict[str, Any] | None:
-    """Return the recorded window as compact arrays, as written to ``timeline.json``."""
-    window = recorded_window(recorder)
-    if window is None:
-        return None
-    shown = {name: evenly_spread(len(stays), max_tracks) for name, stays in window.stays.items()}
-    kept = {name: [window.stays[name][index] for index in shown[name]] for name in shown}
-    window = _newest(window._replace(stays=kept), max_segments)
-    return {
-        "start_seconds": round(window.start, 3),
-        "end_seconds": round(window.end, 3),
-        "populations": [
-            {
-                "name": population.name,
-                "size": len(population),
-                "states": [state.key for state in population.states],
-                "tracks": [
-                    {"index": index, **_compact(stays, window.start)}
-                    for index, stays in zip(shown[population.name], window.stays[population.name], strict=True)
-                ],
-            }
-            for population in reversed(recorder.populations())
-        ],
-    }
-
-
-def _newest(window: Window, max_segments: int) -> Window:
-    """Return the newest part of the window that has at most ``max_segments`` stays."""
-    ends = [stay.end for population in window.stays.values() for stays in population for stay in stays]
-    if len(ends) <= max_segments:
-        return window
-    return window.clipped(nlargest(max_segments + 1, ends)[-1])
-
-
-def _compact(stays: Sequence[Stay], window_start: float) -> dict[str, list[int]]:
-    """Return states and durations, milliseconds; borders are rounded rather than durations, so errors do not add up."""
-    times = [*(stay.start for stay in stays), *(stay.end for stay in stays[-1:])]
-    borders = [round((time - window_start) * 1000.0) for time in times]
-    return {
-        "states": [stay.state for stay in stays],
-        "durations_ms": [after - before for before, after in pairwise(borders)],
-    }
