@@ -50,7 +50,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Test at scale": {"fuzz": fuzz.fuzz},
     "Set up": {
         "check": check.check,
-        "cluster": cluster.cluster,
+        "cluster": cluster.cluster_app,
         "config": config_command.config,
         "desktop": desktop.desktop_app,
     },

@@ -1,4 +1,4 @@
-"""``dartsim cluster``: write a modeled cluster from a few numbers, from a real run, or from a CSV file of times."""
+"""``dartsim cluster``: modeled clusters from a few numbers, a real run, other trainers' logs, or a CSV file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from dartsim.cli.command_group import CommandGroup
 from dartsim.cli.console import TextConsole, errors, out, plain_table, write_json
 from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dartsim.config import Config
+    from dartsim.lab.engine_fit import Load
     from dartsim.lab.measure import Measurement
     from dartsim.lab.virtual import TwinCheck
 
@@ -30,92 +32,178 @@ class TimeUnit(StrEnum):
     MS = "ms"
 
 
-NEW, RUN, CSV = "A cluster of your own", "From a real run", "From a CSV file"
+SERVER = "An inference server"
+
+cluster_app = typer.Typer(
+    name="cluster",
+    cls=CommandGroup,
+    help="Cluster files: your own cluster, a real run, other trainers' logs, measured latencies.",
+    no_args_is_help=True,
+)
 
 
-def cluster(
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN|CSV",
-            help="Folder of a real run, or a CSV file of measured times; default: describe your own cluster.",
-        ),
+class Origin(StrEnum):
+    """What wrote the imported files."""
+
+    VERL = "verl"
+    AREAL = "areal"
+    PRIME_RL = "prime-rl"
+    SKYRL = "skyrl"
+    SLIME = "slime"
+    TRL = "trl"
+    CSV = "csv"
+
+
+@cluster_app.command("new")
+def new(
+    gpus: Annotated[int, typer.Option(min=2, help="GPUs, for engines and trainer together.")] = 8,
+    desktops: Annotated[int, typer.Option(min=1, help="Desktops.")] = 64,
+    hosts: Annotated[str, typer.Option(help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores.")] = "8x64GiBx32cores",
+    update_seconds: Annotated[float, typer.Option(min=0.001, help="Seconds of an update of a full batch.")] = 216.0,
+    out_file: Annotated[Path, typer.Option("--out", callback=file_target, help="File to write.")] = Path(
+        "cluster.toml"
+    ),
+    json_file: Json = None,
+) -> None:
+    r"""Write a cluster file for --on from a few numbers.
+
+    It has these numbers, and all other settings with their meaning and source, ready to edit.
+
+    Examples:
+        dartsim cluster new
+        dartsim cluster new --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \
+          --update-seconds 240 --out large.toml
+    """
+    from dartsim.core.words import plural
+    from dartsim.lab.new_cluster import ClusterNumbers, cluster_toml
+
+    numbers = ClusterNumbers(gpus=gpus, desktops=desktops, hosts=hosts, update_seconds=update_seconds)
+    _write_new(out_file, cluster_toml(numbers))
+    settings = numbers.settings
+    engines = plural(settings["rollout.num_workers"], "GPU")
+    _console(json_file).say(
+        f"{out_file}: {plural(desktops, 'desktop')} on {hosts}, {engines} for engines "
+        f"and {settings['cluster.learner.gpus']} for the trainer, {update_seconds:g} s an update of about "
+        f"{numbers.batch_turns:,.0f} turns\n"
+        f"next: dartsim compare dartsim areal-eta4 dart --on {out_file} --seeds 3"
+    )
+    _done(json_file, {"file": str(out_file), "settings": settings})
+
+
+@cluster_app.command("measure")
+def measured(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Folder of a real run; default: a server (--engine).")
     ] = None,
     out_file: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            callback=file_target,
-            help="File to write; default: cluster.toml, RUN/profile.toml, or for a CSV file latencies.toml.",
-        ),
+        typer.Option("--out", callback=file_target, help="File to write; default: RUN/profile.toml or engine.toml."),
     ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(min=2, help="GPUs, for engines and trainer together; default 8.", rich_help_panel=NEW),
+    check: Annotated[bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(metavar="URL", help="A server of OpenAI's /v1/completions.", rich_help_panel=SERVER)
     ] = None,
-    desktops: Annotated[int | None, typer.Option(min=1, help="Desktops; default 64.", rich_help_panel=NEW)] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            help="Machines for desktops: 4x64GiB, or 4x64GiBx32cores; default 8x64GiBx32cores.", rich_help_panel=NEW
-        ),
+    model: Annotated[
+        str | None, typer.Option(help="Its model; default: the only one it serves.", rich_help_panel=SERVER)
     ] = None,
-    update_seconds: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Seconds of an update of a full batch; default 216.", rich_help_panel=NEW),
+    minutes: Annotated[
+        float, typer.Option(min=0.1, help="Longest time of all loads together.", rich_help_panel=SERVER)
+    ] = 10.0,
+    max_prompt: Annotated[int, typer.Option(min=32, help="Longest prompt, tokens.", rich_help_panel=SERVER)] = 1024,
+    max_reply: Annotated[int, typer.Option(min=4, help="Longest reply, tokens.", rich_help_panel=SERVER)] = 128,
+    max_clients: Annotated[
+        int, typer.Option(min=2, help="Most requests at the same time.", rich_help_panel=SERVER)
+    ] = 16,
+    json_file: Json = None,
+) -> None:
+    """Measure a real run, or an inference server.
+
+    Of a run it writes a profile of the timings, and RUN/twin.toml: the run's configuration in virtual time on the
+    measured cluster. --check runs this twin for as long as RUN.
+
+    A server (vLLM, SGLang and others) gets 12 loads of prompts, replies and clients up to the largest given, each
+    twice. The engine's model is fitted to eight of them and tested on the others. It should have nothing else to do.
+    The file is for --on CLUSTER+engine.toml.
+
+    Examples:
+        dartsim cluster measure runs/real --check
+        dartsim cluster measure --engine http://127.0.0.1:8000 --max-prompt 4096 --max-clients 64
+    """
+    console = _console(json_file)
+    if (run is None) == (engine is None):
+        raise ConfigError("name the folder of a real run, or a server with --engine URL")
+    if engine is not None:
+        if check:
+            raise ConfigError("--check is for a RUN; a server is always tested on loads that were not fitted")
+        from dartsim.lab.engine_fit import design
+
+        loads = design(max_prompt=max_prompt, max_reply=max_reply, max_clients=max_clients)
+        written = _server(engine, model, loads, minutes, out_file or Path("engine.toml"), console)
+    else:
+        if run is None or not run.is_dir():
+            raise ConfigError(f"there is no run {run}")
+        written = _measured(run, out_file, console, check=check)
+    _done(json_file, written)
+
+
+@cluster_app.command("import")
+def import_files(
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Logs of one run, or a CSV file of latencies.")],
+    origin: Annotated[Origin, typer.Option("--from", help="What wrote them.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="What logs do not say, e.g. machines.gpu=H100; repeatable."),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Run the twin and compare its figures with RUN's.", rich_help_panel=RUN)
-    ] = False,
+    steps: Annotated[
+        str | None, typer.Option(metavar="FIRST:LAST", help="Steps of the logs to use; default: all but the first.")
+    ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STEP[=COLUMN]",
-            help="A latency of desktops (start, boot, setup, step, evaluate, teardown), and its column if the column "
-            "has another name; repeatable.",
-            rich_help_panel=CSV,
+            help="csv: a latency of desktops (start, boot, setup, step, evaluate, teardown), and its column if the "
+            "column has another name; repeatable.",
         ),
     ] = None,
-    unit: Annotated[TimeUnit | None, typer.Option(help="Unit of the times: s or ms.", rich_help_panel=CSV)] = None,
+    unit: Annotated[TimeUnit | None, typer.Option(help="csv: unit of the times, s or ms.")] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", callback=file_target, help="File to write; default: run.toml, for csv latencies.toml."),
+    ] = None,
     json_file: Json = None,
 ) -> None:
-    r"""Write a cluster file for --on: your own cluster, that of a real run, or measured latencies.
+    r"""Import the logs of another trainer's run, or measured latencies.
 
-    Without an argument it writes a cluster of these numbers, and all other settings with their meaning and source,
-    ready to edit.
+    Logs become a table for `dartsim predict`: JSONL of metrics, a console log, TensorBoard files or their folder, a
+    Hugging Face trainer_state.json, and beside them the text of vLLM's /metrics. It says what they determine and what
+    is assumed. --set gives what they do not say, in the table's terms: machines.gpu, machines.trainer and
+    machines.rollout (or machines.colocated), model.name, workload.groups. Other exports, such as of W&B: as JSONL.
 
-    From a real run it writes a profile of the timings, and RUN/twin.toml: the run's configuration in virtual time on
-    the measured cluster. --check runs this twin for as long as RUN.
-
-    From a CSV file it writes the latencies of desktops, for --on CLUSTER+latencies.toml.
+    A CSV file becomes latencies of desktops, for --on CLUSTER+latencies.toml.
 
     Examples:
-        dartsim cluster
-        dartsim cluster --gpus 8 --desktops 80 --hosts 10x64GiBx32cores \
-          --update-seconds 240 --out large.toml
-        dartsim cluster runs/real --check
-        dartsim cluster times.csv --column step=action_ms --unit ms
+        dartsim cluster import verl.log --from verl --set machines.gpu=H100 --set machines.trainer=8 \
+          --set machines.rollout=8 --set model.name=Qwen2.5-7B
+        dartsim cluster import times.csv --from csv --column step=action_ms --unit ms
     """
-    numbers = {
-        "gpus": gpus,
-        "desktops": desktops,
-        "hosts": hosts,
-        "update_seconds": update_seconds,
-    }
-    given = {name: value for name, value in numbers.items() if value is not None}
-    if source is not None and not source.exists():
-        raise ConfigError(f"there is no run and no CSV file {source}")
-    kind = NEW if source is None else RUN if source.is_dir() else CSV
-    used = {NEW: bool(given), RUN: check, CSV: bool(column) or unit is not None}
-    if wrong := [panel for panel, is_used in used.items() if is_used and panel != kind]:
-        raise ConfigError(f"options under {wrong[0]!r} of --help do not go with {source or 'a cluster of your own'}")
-    console = errors if json_file == "-" else out
-    if source is None:
-        written = _new(given, out_file or Path("cluster.toml"), console)
-    elif kind == RUN:
-        written = _measured(source, out_file, console, check=check)
+    if missing := [str(file) for file in files if not file.exists()]:
+        raise ConfigError(f"there is no file {missing[0]}")
+    if origin is Origin.CSV:
+        if len(files) > 1 or given or steps:
+            raise ConfigError("--from csv reads one file, and has --column and --unit alone")
+        written = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"), _console(json_file))
     else:
-        written = _latencies(source, column or [], unit, out_file or Path("latencies.toml"), console)
+        if column or unit:
+            raise ConfigError(f"--column and --unit go with --from csv, not with --from {origin}")
+        written = _logs(files, origin, given or [], steps, out_file or Path("run.toml"), _console(json_file))
+    _done(json_file, written)
+
+
+def _console(json_file: str | None) -> TextConsole:
+    return errors if json_file == "-" else out
+
+
+def _done(json_file: str | None, written: dict[str, Any]) -> None:
     if json_file is not None:
         write_json(written, json_file)
 
@@ -131,21 +219,30 @@ def _write_new(file: Path, text: str) -> None:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _new(given: dict[str, Any], file: Path, console: TextConsole) -> dict[str, Any]:
-    from dartsim.core.words import plural
-    from dartsim.lab.new_cluster import ClusterNumbers, cluster_toml
+def _logs(
+    files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path, console: TextConsole
+) -> dict[str, Any]:
+    import tomli_w
 
-    numbers = ClusterNumbers(**given)
-    _write_new(file, cluster_toml(numbers))
-    settings = numbers.settings
-    engines = plural(settings["rollout.num_workers"], "GPU")
-    console.say(
-        f"{file}: {plural(numbers.desktops, 'desktop')} on {numbers.hosts}, {engines} for engines "
-        f"and {settings['cluster.learner.gpus']} for the trainer, {numbers.update_seconds:g} s an update of about "
-        f"{numbers.batch_turns:,.0f} turns\n"
-        f"next: dartsim compare dartsim areal-eta4 dart --on {file} --seeds 3"
-    )
-    return {"file": str(file), "settings": settings}
+    from dartsim.config.load import parse_override
+    from dartsim.config.settings import merge
+    from dartsim.lab.log_import import import_logs
+
+    first, _, last = (steps or "0:0").partition(":")
+    if not (first.isdecimal() and last.isdecimal()):
+        raise ConfigError(f"--steps {steps!r} is not of the form FIRST:LAST")
+    given: dict[str, Any] = {}
+    for text in settings:
+        given = merge(given, parse_override(text))
+    table, measured = import_logs(files, origin, given, (int(first), int(last)) if steps else None)
+    _write_new(file, tomli_w.dumps(table))
+    for sentence in (
+        *(f"measured: {each}" for each in measured),
+        *(f"assumed: {each}" for each in table["assumptions"]),
+    ):
+        console.say(sentence)
+    console.say(f"next: add [[rows]] with what differs to {file}; dartsim predict {file}")
+    return {"file": str(file), "table": table, "measured": measured}
 
 
 def _latencies(
@@ -159,7 +256,7 @@ def _latencies(
         raise ConfigError(f"which column of {source} is which latency? Give --column step, or --column step=NAME")
     columns = {name: other or name for name, _, other in (text.partition("=") for text in column)}
     tree = latency_settings(source, columns, unit)
-    about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster {source}"}
+    about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster import {source} --from csv"}
     _write_new(file, tomli_w.dumps({"about": about, **tree}))
     console.say(f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --on osworld+{file}")
     return {"file": str(file), "settings": tree}
@@ -191,6 +288,46 @@ def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: 
     }
 
 
+def _server(
+    url: str, model: str | None, loads: list[Load], minutes: float, file: Path, console: TextConsole
+) -> dict[str, Any]:
+    """Play the loads against a server, fit, and write the engine's settings with their test."""
+    import asyncio
+
+    import tomli_w
+
+    from dartsim.lab.engine_fit import compare, fit, measure
+    from dartsim.lab.progress import progress_bar
+    from dartsim.real.engines.completions import Completions
+
+    async def play_all() -> str:
+        async with Completions(url, model) as server:
+            with progress_bar(errors) as progress:
+                task = progress.add_task("loads", total=2 * len(loads), live="")
+                await measure(loads, server.send, minutes=minutes, report=lambda: progress.update(task, advance=1))
+            return str(server.model)
+
+    served = asyncio.run(play_all())
+    times = fit(loads)
+    rows = compare(loads, times)
+    overhead = times.pop("overhead_seconds")
+    engine = {"model": "fluid", "overhead_seconds": overhead, "roofline": times}
+    about = {"title": f"{served}, measured from outside", "source": f"dartsim cluster measure --engine {url}"}
+    _write_new(file, tomli_w.dumps({"about": about, "cluster": {"engine": engine}}))
+    table = plain_table("load", "figure", numbers=("measured", "predicted", "error"), after=("",))
+    for row in rows:
+        numbers = (_number(row["measured"]), _number(row["predicted"]), f"{row['error']:+.1%}")
+        table.add_row(row["load"], row["figure"], *numbers, "fitted" if row["fitted"] else "")
+    console.print(table)
+    largest = max((abs(row["error"]), row["load"]) for row in rows if not row["fitted"])
+    console.say(
+        f"{file}: {', '.join(f'{name} {value:.3g}' for name, value in times.items())}\n"
+        f"largest error on loads that were not fitted: {largest[0]:.1%} ({largest[1]})\n"
+        f"next: dartsim run areal-eta4 --on osworld+{file}"
+    )
+    return {"file": str(file), "engine": engine, "engine_fit": rows}
+
+
 def _about(run: Path, measured: Measurement) -> dict[str, Any]:
     """Return the origin of a profile: run, machine, date."""
     import datetime
@@ -202,7 +339,7 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
     when = datetime.datetime.fromtimestamp((run / TIMINGS).stat().st_mtime, tz=datetime.UTC)
     return {
         "title": f"Measured in the run {run.resolve().name}",
-        "source": f"dartsim cluster {run}",
+        "source": f"dartsim cluster measure {run}",
         "date": when.date(),
         "machine": f"{machine['cpu_model']}, {machine['logical_cores']} cores, {machine['memory_gib']} GiB",
         "counts": measured.counts,

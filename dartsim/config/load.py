@@ -208,7 +208,7 @@ def workload(name: str) -> Tree:
         name: A packaged workload; a preset, without its scheduler; a TOML file with only such settings, or with a
             ``preset`` and then without its scheduler; or a run directory, for its measured profile or else its
             configuration. After a ``+``, another of these, whose tasks and lengths are used instead
-            (``cluster.toml+long-tail``), or a file of measured latencies (``dart+latencies.toml``).
+            (``cluster.toml+long-tail``), or a file of measured times (``dart+latencies.toml``).
 
     Raises:
         ConfigError: If there is no such workload, preset, file or directory.
@@ -216,8 +216,8 @@ def workload(name: str) -> Tree:
     cluster, plus, other = name.partition("+")
     if not plus or Path(name).exists():
         return _workload(name)
-    if Path(other).is_file() and _only_latencies(latencies := _read(Path(other))):
-        return apply_profile(_workload(cluster), latencies)
+    if Path(other).is_file() and _only_measured(measured := _read(Path(other))):
+        return apply_profile(_workload(cluster), measured)
     return _parts(_workload(other), WORKLOAD, _parts(_workload(cluster), CLUSTER))
 
 
@@ -238,13 +238,14 @@ def _workload(name: str) -> Tree:
     own = _read(path)
     if "preset" in own:
         return _parts(load(path).model_dump(), (*CLUSTER, *WORKLOAD))
-    if path.name != PROFILE and _only_latencies(own):
-        raise ConfigError(f"{path} has latencies of desktops but no cluster: write --on CLUSTER+{path}")
+    if path.name != PROFILE and _only_measured(own):
+        raise ConfigError(f"{path} has measured times but no cluster: write --on CLUSTER+{path}")
     return own
 
 
-def _only_latencies(tree: Mapping[str, Any]) -> bool:
-    return tree.keys() == {"cluster"} and tree["cluster"].keys() == {"env"}
+def _only_measured(tree: Mapping[str, Any]) -> bool:
+    """Whether these are only times of desktops or of an engine."""
+    return tree.keys() == {"cluster"} and tree["cluster"].keys() <= {"env", "engine"}
 
 
 def _parts(tree: Mapping[str, Any], keys: Iterable[str], base: Mapping[str, Any] = {}) -> Tree:

@@ -90,7 +90,7 @@ def cluster_toml(numbers: ClusterNumbers) -> str:
     prepare(config)
     about = workloads()[OSWORLD]["about"]
     lines = [
-        "# A cluster and its workload for `--on`, written by `dartsim cluster`. Given:",
+        "# A cluster and its workload for `--on`, written by `dartsim cluster new`. Given:",
         *(f"# {key} = {value}" for key, value in numbers.settings.items()),
         f"# Others: the workload {OSWORLD!r} ({about['source']}), or their defaults; `dartsim config --list settings`",
         "# explains them.",

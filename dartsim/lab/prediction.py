@@ -79,7 +79,7 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
     "sync": {"sync_cost": Prior(1.0, 0.8, "of weight syncs, 1: typical")},
 }
 """Unknown parameters by kind of table. Runs are slower than benchmarks of their parts: the fitted rows of the published
-tables, and only these, take 1.9 times as long in the median as at an efficiency of 1, with a deviation of 40 %."""
+tables, and only these, take 1.9 times as long (geometric mean) as at an efficiency of 1, with a deviation of 40 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +184,22 @@ class Predictor:
         if self._posterior is None:
             table = self.table
             rows = [
-                Fitted(
-                    setup(table, row, str(self.path)),
-                    [each for each in row.figures if not figure_reason(table, row, each)],
-                )
+                Fitted(each, [known for known in figures if not figure_reason(table, row, known)])
                 for row in table.rows
                 if row.name in table.fit
+                for each, figures in self._windows(row)
             ]
             self._posterior = self._fit(rows)
         return self._posterior
+
+    def _windows(self, row: Row) -> list[tuple[Setup, list[Measured]]]:
+        """Return a row's setup for each window in which its replies have another length, and the figures there."""
+        found = setup(self.table, row, str(self.path))
+        groups: dict[float, list[Measured]] = {}
+        for known in row.figures or [_step(self.table)]:
+            growth = found.workload.growth(known.steps) if len(known.steps) == 2 else 1.0
+            groups.setdefault(growth, []).append(known)
+        return [(replace(found, growth=growth), figures) for growth, figures in groups.items()]
 
     def _prior(self) -> Posterior:
         """Return the posterior of the file that this one continues, or the prior of the kind of table."""
@@ -257,23 +264,20 @@ class Predictor:
         variances, axes = np.linalg.eigh(posterior.covariance)
         sides = [sd * axis for sd, axis in zip(np.sqrt(variances), axes.T, strict=True) if sd > SMALLEST_AXIS]
         points = [posterior.mean + sign * side for side in sides for sign in (1.0, -1.0)] or [posterior.mean] * 2
-        supported = [row for row in table.rows if reason_against(table, row) is None]
+        windows = [
+            (row, *window) for row in table.rows if reason_against(table, row) is None for window in self._windows(row)
+        ]
         cases = [
-            Case(setup(table, row, str(self.path)), posterior.values(point), number // 2 + 1)
-            for row in supported
+            Case(found, posterior.values(point), number // 2 + 1)
+            for _, found, _ in windows
             for number, point in enumerate(points)
         ]
-        found = self._simulate(cases)
-        by_row = {
-            row.name: found[place * len(points) : (place + 1) * len(points)] for place, row in enumerate(supported)
-        }
-        entries = []
-        for row in table.rows:
-            if row.name in by_row:
-                entries += [self._entry(row, known, by_row[row.name]) for known in row.figures or [_step(table)]]
-            else:
-                entries += _unsupported(table, row)
-        return entries
+        simulated = self._simulate(cases)
+        entries: dict[str, list[dict[str, Any]]] = {row.name: [] for row in table.rows}
+        for place, (row, _, figures) in enumerate(windows):
+            found = simulated[place * len(points) : (place + 1) * len(points)]
+            entries[row.name] += [self._entry(row, known, found) for known in figures]
+        return [entry for row in table.rows for entry in entries[row.name] or _unsupported(table, row)]
 
     def _entry(self, row: Row, known: Measured, found: Sequence[Figures]) -> dict[str, Any]:
         entry = _blank(row, known, fitted=row.name in self.table.fit)

@@ -9,8 +9,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from dartsim.config.settings import merge
@@ -77,6 +78,16 @@ class Workload(Section):
     turns: Positive = Field(1, description="Turns of an attempt.")
     turn_seconds: Seconds = Field(0.0, description="A tool's or environment's time per turn.")
     grows: bool = Field(False, description="Whether replies grow, so that means over long windows are not steady.")
+    trend: list[Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(
+        default_factory=list, description="Steps and factors of the mean reply there, with straight lines between them."
+    )
+
+    def growth(self, steps: Sequence[int]) -> float:
+        """Return the mean factor of replies over a window of steps; 1 without a trend."""
+        if not self.trend:
+            return 1.0
+        at, factors = zip(*sorted(self.trend), strict=True)
+        return float(np.interp(np.arange(*steps) + 0.5, at, factors).mean())
 
 
 class Training(Section):
@@ -176,6 +187,14 @@ class Setup:
     workload: Workload
     training: Training
     scheduler: Scheduling
+    growth: float = 1.0
+    """Factor of the mean reply in the window of a figure."""
+
+    @property
+    def reply_tokens(self) -> float:
+        """Mean tokens of a reply."""
+        assert self.workload.reply_tokens is not None, "checked when the table was read"
+        return self.workload.reply_tokens * self.growth
 
     @property
     def sheet(self) -> GpuSheet:
@@ -194,7 +213,16 @@ def read_table(path: Path, *, fit: Sequence[str] | None = None) -> Table:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; name a TOML file of a table of runs") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    table: Table = _checked(Table, tree, str(path))
+    return check_table(tree, str(path), fit=fit)
+
+
+def check_table(tree: Mapping[str, Any], path: str, *, fit: Sequence[str] | None = None) -> Table:
+    """Return a file's tree as a table; ``path`` is for messages.
+
+    Raises:
+        ConfigError: If it contradicts itself; says where.
+    """
+    table: Table = _checked(Table, tree, path)
     if fit is not None:
         table = table.replace(fit=list(fit))
     names = [row.name for row in table.rows]
@@ -208,7 +236,7 @@ def read_table(path: Path, *, fit: Sequence[str] | None = None) -> Table:
     return table
 
 
-def _check_row(path: Path, table: Table, row: Row) -> None:
+def _check_row(path: str, table: Table, row: Row) -> None:
     for known in row.figures:
         if known.figure not in FIGURES:
             raise no_such(f"figure of row {row.name!r} in {path}", known.figure, FIGURES)
@@ -219,7 +247,7 @@ def _check_row(path: Path, table: Table, row: Row) -> None:
     if row.name in table.fit and not row.figures:
         raise ConfigError(f"{path}: row {row.name!r} is to be fitted, and has no figures")
     if reason_against(table, row) is None:
-        setup(table, row, str(path))
+        setup(table, row, path)
     elif row.name in table.fit:
         raise ConfigError(f"{path}: row {row.name!r} is to be fitted, and unsupported: {reason_against(table, row)}")
 
@@ -270,8 +298,10 @@ def figure_reason(table: Table, row: Row, known: Measured) -> str | None:
     """Return why a figure of a supported row cannot be predicted; None if it can."""
     if known.unsupported:
         return known.unsupported
-    grows = bool({**table.workload.model_dump(), **row.workload}["grows"])
-    if grows and (len(known.steps) != 2 or known.steps[1] > LONGEST_WINDOW):
+    workload = {**table.workload.model_dump(), **row.workload}
+    if workload["trend"]:
+        return None if len(known.steps) == 2 else "replies change, and its window of steps is not given"
+    if workload["grows"] and (len(known.steps) != 2 or known.steps[1] > LONGEST_WINDOW):
         return "replies grow, their trend is not published, and its window is longer than 200 steps"
     return None
 

@@ -120,9 +120,8 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
 
 def reply_lengths(setup: Setup) -> dict[str, Any]:
     """Return the lognormal whose mean, once replies are cut at the longest, is the row's mean reply."""
-    spread, longest, wanted = setup.workload.reply_spread, setup.workload.longest, setup.workload.reply_tokens
-    assert wanted is not None, "checked when the table was read"
-    wanted = min(wanted, 0.9 * longest)
+    spread, longest = setup.workload.reply_spread, setup.workload.longest
+    wanted = min(setup.reply_tokens, 0.9 * longest)
     low, high = wanted, 100.0 * wanted
     for _ in range(40):
         middle = (low * high) ** 0.5
@@ -208,7 +207,7 @@ def _update_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
         token_seconds=found["kilotoken_seconds"] * ranks / 1000.0,
         pair_seconds=found["pair_seconds"],
     )
-    length = setup.workload.prompt_tokens + round(setup.workload.reply_tokens or 0.0)
+    length = setup.workload.prompt_tokens + round(setup.reply_tokens)
     return parts.seconds([length] * (setup.workload.groups * setup.workload.group_size))
 
 

@@ -42,7 +42,7 @@ def as_virtual(config: Config) -> Config:
         raise ConfigError(
             "the laboratory only simulates, and this configuration has real components "
             f'(backend.desktops = "{config.backend.desktops}", backend.workers = "{config.backend.workers}", '
-            f'backend.learner = "{config.backend.learner}"). `dartsim cluster RUN` turns a finished run into '
+            f'backend.learner = "{config.backend.learner}"). `dartsim cluster measure RUN` turns a finished run into '
             "RUN/twin.toml, which can be simulated."
         )
     changes: dict[str, Any] = {

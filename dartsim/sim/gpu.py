@@ -170,6 +170,7 @@ def roofline_profile(roofline: RooflineConfig) -> GpuProfile:
         kv_seconds=roofline.kv_seconds,
         prefill_pair_seconds=roofline.pair_seconds,
         image_seconds=0.0,
+        sequence_seconds=roofline.sequence_seconds,
         kv_capacity_tokens=roofline.kv_tokens,
         max_num_seqs=roofline.max_num_seqs,
     )

@@ -16,11 +16,12 @@ from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
 from dartsim.sim.latency import from_spec
 
+IMPORT = ("import", "--from", "csv")
 NUMBERS = ("--gpus", "6", "--desktops", "20", "--hosts", "2x64GiBx16cores")
 
 
 def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dartsim):
-    assert dartsim("cluster", *NUMBERS, "--update-seconds", "100") == 0
+    assert dartsim("cluster", "new", *NUMBERS, "--update-seconds", "100") == 0
     for scheduler in ("dartsim", "areal-eta4", "coupled", "trl"):
         config = load(scheduler, workload_name="cluster.toml")
         assert prepare(config).config.rollout.num_desktops == 20
@@ -35,7 +36,7 @@ def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dart
 
 
 def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
-    assert dartsim("cluster") == 0
+    assert dartsim("cluster", "new") == 0
     for name in presets():
         own = load(name)
         if own.policy.kind == "surrogate" and own.backend.virtual:
@@ -53,15 +54,15 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
     ],
 )
 def test_what_cannot_work_writes_nothing(dartsim, capsys, arguments, said):
-    assert dartsim("cluster", *arguments) == 2
+    assert dartsim("cluster", "new", *arguments) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not Path("cluster.toml").exists()
 
 
 def test_a_file_is_not_overwritten(dartsim, times):
     Path("mine.toml").write_text("mine")
-    assert dartsim("cluster", "--out", "mine.toml") == 2
-    assert dartsim("cluster", times, "--column", "step", "--out", "mine.toml") == 2
+    assert dartsim("cluster", "new", "--out", "mine.toml") == 2
+    assert dartsim("cluster", *IMPORT, times, "--column", "step", "--out", "mine.toml") == 2
     assert Path("mine.toml").read_text() == "mine"
 
 
@@ -79,7 +80,7 @@ def latency(file, name):
 
 
 def test_measured_times_become_a_profile_that_run_loads(dartsim, times):
-    assert dartsim("cluster", times, "--column", "step") == 0
+    assert dartsim("cluster", *IMPORT, times, "--column", "step") == 0
     column = [float(line.split(",")[1]) for line in Path(times).read_text().splitlines()[1:]]
     step = latency("latencies.toml", "step")
     assert step.mean == pytest.approx(np.mean(column), rel=1e-6)
@@ -91,12 +92,12 @@ def test_measured_times_become_a_profile_that_run_loads(dartsim, times):
 
 @pytest.mark.parametrize("column", ["boot", "boot=boot_ms"])
 def test_times_that_look_like_milliseconds_are_asked_about(dartsim, capsys, times, column):
-    assert dartsim("cluster", times, "--column", column) == 2
+    assert dartsim("cluster", *IMPORT, times, "--column", column) == 2
     assert "looks like milliseconds" in " ".join(capsys.readouterr().err.split())
     assert not Path("latencies.toml").exists()
-    assert dartsim("cluster", times, "--column", column, "--unit", "ms") == 0
+    assert dartsim("cluster", *IMPORT, times, "--column", column, "--unit", "ms") == 0
     assert latency("latencies.toml", "boot").mean == pytest.approx(90.0, rel=0.1)
-    assert dartsim("cluster", times, "--column", column, "--unit", "s", "--out", "slow.toml") == 0
+    assert dartsim("cluster", *IMPORT, times, "--column", column, "--unit", "s", "--out", "slow.toml") == 0
     assert latency("slow.toml", "boot").mean == pytest.approx(90_000.0, rel=0.1)
 
 
@@ -113,33 +114,31 @@ def test_times_that_look_like_milliseconds_are_asked_about(dartsim, capsys, time
 def test_a_bad_file_gets_one_sentence(dartsim, capsys, text, column, said):
     Path("bad.csv").write_text(text)
     Path("there.toml").touch()
-    assert dartsim("cluster", "bad.csv", "--column", column, "--out", "there.toml") == 2
+    assert dartsim("cluster", *IMPORT, "bad.csv", "--column", column, "--out", "there.toml") == 2
     assert said in " ".join(capsys.readouterr().err.split())
-    assert dartsim("cluster", "none.csv", "--column", "step") == 2
+    assert dartsim("cluster", *IMPORT, "none.csv", "--column", "step") == 2
     assert not Path("latencies.toml").exists()
 
 
 def test_latencies_alone_are_no_cluster(dartsim, capsys, times):
-    assert dartsim("cluster", times, "--column", "step") == 0
+    assert dartsim("cluster", *IMPORT, times, "--column", "step") == 0
     for cluster in ("latencies.toml", "latencies.toml+long-tail"):
         assert dartsim("run", "dart", "--on", cluster) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "latencies.toml has latencies of desktops but no cluster: write --on CLUSTER+latencies.toml" in said
+        assert "latencies.toml has measured times but no cluster: write --on CLUSTER+latencies.toml" in said
 
 
-def test_options_of_another_source_are_refused(dartsim, times):
+def test_incomplete_requests_are_refused(dartsim, times):
     Path("run").mkdir()
     for wrong in (
-        (times, "--column", "step", "--gpus", "8"),
-        (times, "--column", "step", "--check"),
-        ("run", "--column", "step"),
-        ("--unit", "ms"),
-        ("--check",),
-        (times,),
-        ("nowhere",),
+        (*IMPORT, times),
+        (*IMPORT, times, times, "--column", "step"),
+        (*IMPORT, "nowhere", "--column", "step"),
+        ("measure", "nowhere"),
+        ("measure",),
     ):
         assert dartsim("cluster", *wrong) == 2, wrong
-    assert not Path("cluster.toml").exists()
+    assert not Path("latencies.toml").exists()
 
 
 REAL = ("backend.desktops=mock", "backend.workers=local", "backend.learner=local")
@@ -157,7 +156,7 @@ def real_run(tmp_path_factory):
 
 
 def test_a_real_run_becomes_a_profile_and_a_twin_that_predicts_it(dartsim, capsys, real_run):
-    assert dartsim("cluster", str(real_run), "--check", "--json", "-") == 0
+    assert dartsim("cluster", "measure", str(real_run), "--check", "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["measured"]) == set(found["predicted"]) == set(found["relative_error"])
     assert found["measured"]["generated_turns_per_minute"] > 0

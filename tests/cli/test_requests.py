@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, com
     [
         (("show", "RUN"), "--gif"),
         (("show", "RUN"), "--html"),
-        (("cluster", "RUN"), "--out"),
+        (("cluster", "measure", "RUN"), "--out"),
         (("desktop", "start"), "--show"),
     ],
 )

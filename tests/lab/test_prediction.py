@@ -8,7 +8,8 @@ import tomli_w
 from dartsim.core.errors import ConfigError
 from dartsim.lab.prediction import Predictor, ranking
 from dartsim.lab.published import read_table, setup
-from dartsim.lab.published_runs import reply_lengths, simulate
+from dartsim.lab.published_runs import reply_lengths, run_config, simulate
+from dartsim.run.prepare import prepare
 from dartsim.sim.latency import Capped, from_spec
 
 TRUE = {
@@ -94,6 +95,22 @@ def test_a_run_is_predicted_by_its_scheduler(tmp_path):
     assert found["simulations"] == len(found["fit"]) * 6 + 2 * 10
 
 
+@pytest.mark.parametrize(("turns", "second"), [(1, 300), (3, 300 + 600 + 5)])
+def test_a_turns_prompt_contains_the_earlier_replies(tmp_path, turns, second):
+    workload = {**SMALL["workload"], "prompt_tokens": 300, "turns": turns}
+    table = read_table(written(tmp_path, [row("a")], workload=workload))
+    prompts = prepare(run_config(setup(table, table.rows[0]), TRUE, 0)).update_tokens.prompts
+    assert prompts.prompt(0, warm=False).tokens == 300
+    assert prompts.prompt(1, warm=False).tokens == pytest.approx(second, abs=10)
+
+
+@pytest.mark.parametrize("machines", [{"trainer": 2, "rollout": 2}, {"colocated": 2}])
+def test_only_what_shares_its_gpus_has_a_cost_of_switches(tmp_path, machines):
+    path = written(tmp_path, [row("a", scheduler={"preset": "coupled"})], machines={"gpu": "H100", **machines})
+    names = [each["name"] for each in Predictor(path).run()["parameters"]]
+    assert ("switch_cost" in names) == ("colocated" in machines)
+
+
 def test_a_file_that_continues_another_starts_from_what_that_one_found(tmp_path):
     first = with_truth(tmp_path, UPDATES[:2], kind="update", fit=["short", "long"])
     before = first.rename(tmp_path / "before.toml")
@@ -113,6 +130,21 @@ def test_means_over_growing_replies_are_refused_unless_their_window_is_short(tmp
     assert short["supported"]
     assert (long["supported"], long["predicted"]) == (False, None)
     assert "replies grow" in long["reason"]
+
+
+def test_a_trend_of_replies_gives_each_window_its_own_lengths(tmp_path):
+    workload = {**SMALL["workload"], "trend": [[0, 1.0], [100, 1.0], [300, 3.0], [400, 3.0]]}
+    windows = {"first": [0, 100], "rising": [100, 300], "last": [300, 400]}
+    figures = [{"figure": "update_seconds", "value": 50.0, "steps": steps} for steps in windows.values()]
+    rows = [{"name": "all", "figures": figures}, row("when?", ("update_seconds", 50.0))]
+    changing = Predictor(written(tmp_path, rows, kind="update", workload=workload, fit=["all"])).run()
+    lengths = {"first": 600.0, "rising": 1_200.0, "last": 1_800.0}
+    rows = [row(name, ("update_seconds", 50.0), workload={"reply_tokens": each}) for name, each in lengths.items()]
+    steady = Predictor(written(tmp_path, rows, kind="update", fit=list(lengths))).run()
+    predicted = [each["predicted"] for each in changing["rows"][:3]]
+    assert predicted == pytest.approx([each["predicted"] for each in steady["rows"]])
+    assert predicted == sorted(predicted)
+    assert changing["rows"][3]["reason"] == "replies change, and its window of steps is not given"
 
 
 def test_an_unsupported_table_says_why_and_simulates_nothing(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from dartsim.sim.env_profiles import DART, DESKTOP_SMALL, OSWORLD
+from dartsim.sim.env_profiles import DART, DESKTOP_APPS, DESKTOP_SMALL, OSWORLD
 
 
 def cycle_seconds(timing):
@@ -35,3 +35,8 @@ def test_a_small_desktop_is_reused_between_attempts():
     assert not DESKTOP_SMALL.fresh_per_attempt
     assert cycle_seconds(DESKTOP_SMALL) == DESKTOP_SMALL.setup.mean + DESKTOP_SMALL.evaluate.mean
     assert DESKTOP_SMALL.step.mean < 0.5
+
+
+def test_a_container_with_osworlds_applications_starts_as_fast_as_measured():
+    assert DESKTOP_APPS.start.mean + DESKTOP_APPS.boot.mean == pytest.approx(1.45, abs=0.1)
+    assert DESKTOP_APPS.fresh_per_attempt

@@ -30,6 +30,7 @@ class RooflineConfig(Section):
     token_seconds: Seconds = Field(0.0, description="Computing one token, without attention.")
     kv_seconds: Seconds = Field(0.0, description="Reading one token of context of a decoding sequence.")
     pair_seconds: Seconds = Field(0.0, description="Attention of a prompt, per (query, key) pair.")
+    sequence_seconds: Seconds = Field(12e-6, description="Scheduling and sampling, per sequence and iteration.")
     kv_tokens: Positive = Field(1_000_000, description="Tokens that the cache holds.")
     max_num_seqs: Positive = Field(256, description="Sequences computed at the same time, below 8,192.")
 
