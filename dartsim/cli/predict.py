@@ -64,7 +64,7 @@ def predict(
 
 
 def _print(found: Mapping[str, Any], console: Any) -> None:
-    console.print(f"[bold]{printable(found['title'])}[/bold]")
+    console.print(found["title"], style="bold")
     if found["unsupported"]:
         console.print(f"unsupported, because {printable(found['unsupported'])}")
         return
