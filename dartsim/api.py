@@ -22,7 +22,7 @@ from dartsim.lab.bounds import bounds
 from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, by_name, make_runs, new_run, scheduler_config
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.virtual import with_settings
-from dartsim.observe.figures import series
+from dartsim.observe.figures import intervals
 from dartsim.observe.recorder import Recorder
 from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
@@ -155,7 +155,7 @@ class Result:
         Raises:
             ConfigError: If pandas is not installed.
         """
-        columns = series(self.recorder)
+        columns = intervals(self.recorder.snapshots)
         hours = {name: columns[name] for name in ("from_hours", "to_hours")}
         return data_frame({**hours, **columns["rates"], **columns["utilization"]})
 

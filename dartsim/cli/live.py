@@ -42,8 +42,8 @@ def write_study(folder: Path, document: Mapping[str, Any], runs: Sequence[Path])
     from dartsim.observe.page.site import Site
 
     write_text(folder / STUDY, json.dumps(document, default=str, allow_nan=False))
-    held = site_documents(Site(runs, folder, drawn_actions)) if runs else {}
-    write_text(folder / STUDY_PAGE, page_file({**held, "study": document}))
+    site = Site(runs, folder, drawn_actions, study=lambda: document)
+    write_text(folder / STUDY_PAGE, page_file(site_documents(site)))
     return folder / STUDY_PAGE
 
 

@@ -64,7 +64,7 @@ def predict(
 
 
 def _print(found: Mapping[str, Any], console: Any) -> None:
-    console.print(found["title"], style="bold")
+    console.print(printable(found["title"]))
     if found["unsupported"]:
         console.print(f"unsupported, because {printable(found['unsupported'])}")
         return

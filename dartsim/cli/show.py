@@ -28,7 +28,8 @@ def show(
     runs: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Folders of runs: running, finished or crashed. None: all below this folder.", metavar="RUN"
+            help="Folders of runs: running, finished or crashed; or of one comparison. None: all below this folder.",
+            metavar="RUN",
         ),
     ] = None,
     live: Annotated[
@@ -89,21 +90,23 @@ def show(
         dartsim show runs/dart-seed0 --trace trace.json.gz
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
-    from dartsim.observe.rundir import reading
+    from dartsim.observe.rundir import STUDY, reading
 
-    folders = runs or []
+    folders, root = runs or [], Path.cwd()
+    if len(folders) == 1 and (folders[0] / STUDY).is_file():
+        folders, root = [], folders[0]
     if live:
         from dartsim.cli.live import serve
 
         for folder in folders:
             _refuse_missing(folder)
-        serve(folders, root=Path.cwd(), host=host, port=port)
+        serve(folders, root=root, host=host, port=port)
         return
     if html is not None:
-        _write_page(folders, html, pictures)
+        _write_page(folders, root, html, pictures)
     if len(folders) != 1:
         if html is None or json_file is not None:
-            _list(folders, json_file)
+            _list(folders, root, json_file)
         return
     (folder,) = folders
     with reading(folder):
@@ -126,11 +129,11 @@ def _refuse_missing(folder: Path) -> None:
         raise ConfigError(f"{folder} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
 
 
-def _list(folders: Sequence[Path], json_file: str | None) -> None:
-    """List runs: these, or all below the working directory."""
+def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
+    """List runs: these, or all below the root."""
     from dartsim.cli.live import site_of
 
-    rows = site_of(folders, Path.cwd()).get(["runs"])
+    rows = site_of(folders, root).get(["runs"])
     if json_file is not None:
         write_json(rows, json_file)
     if json_file == "-":
@@ -151,7 +154,7 @@ def _list(folders: Sequence[Path], json_file: str | None) -> None:
     out.print(table)
 
 
-def _write_page(folders: Sequence[Path], target: Path, pictures: bool) -> None:
+def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: bool) -> None:
     """Write the page of runs as one file."""
     from dartsim.cli.live import site_of
     from dartsim.observe.page.file import page_file, site_documents
@@ -159,8 +162,8 @@ def _write_page(folders: Sequence[Path], target: Path, pictures: bool) -> None:
 
     for folder in folders:
         _refuse_missing(folder)
-    with reading(folders[0] if len(folders) == 1 else Path.cwd()):
-        documents = site_documents(site_of(folders, Path.cwd()), pictures=pictures)
+    with reading(folders[0] if len(folders) == 1 else root):
+        documents = site_documents(site_of(folders, root), pictures=pictures)
     write_text(target, page_file(documents))
     errors.say(f"page: {target.resolve().as_uri()}")
 

@@ -1,4 +1,4 @@
-"""Measurements: what a run records, the states of its components, figures, alarms, report and Perfetto trace."""
+"""Measurements: what a run records, the states of its components, figures, alarms, pages and Perfetto trace."""
 
 import lazy_loader
 

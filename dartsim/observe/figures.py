@@ -107,20 +107,15 @@ FIGURES: Mapping[str, FigureStyle] = {
 """The style of every figure, by its name in ``summary.json``."""
 
 
-def figure_text(name: str, value: float | int | None, *, unit: bool = True) -> str:
-    """Return a figure as text: shares as percentages, an unknown one as a dash."""
-    number, measured_in = figure_parts(name, value)
-    return f"{number}\u202f{measured_in}" if unit and measured_in else number
-
-
-def figure_parts(name: str, value: float | int | None) -> tuple[str, str]:
-    """Return a figure's number and unit as text; minutes below one in seconds, an unknown number as a dash."""
+def figure_text(name: str, value: float | int | None) -> str:
+    """Return a figure as text: shares as percentages, minutes below one in seconds, an unknown one as a dash."""
     style = FIGURES[name]
     if value is None:
-        return "–", ""
+        return "–"
     if style.unit == "min" and 0.0 < value < 1.0:  # small models in real time
-        return f"{60.0 * value:.3g}", "s"
-    return f"{value * style.scale:,.{style.decimals}f}", style.unit
+        return f"{60.0 * value:.3g}\u202fs"
+    number = f"{value * style.scale:,.{style.decimals}f}"
+    return f"{number}\u202f{style.unit}" if style.unit else number
 
 
 def after_warmup(snapshots: Sequence[Snapshot], warmup_share: float) -> Snapshot:
@@ -309,12 +304,6 @@ UTILIZATIONS = ("env_utilization", "gpu_utilization")
 MAX_UPDATES = 1000
 
 
-def series(recorder: Recorder) -> dict[str, Any]:
-    """Return rates and shares by interval, and the updates, as written to ``series.json``."""
-    columns = intervals(recorder.snapshots)
-    return {**columns, "updates": updates(list(recorder.updates))}
-
-
 def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     """Return each figure as a column with one value for each interval between two snapshots."""
     pairs = [(first, last) for first, last in pairwise(snapshots) if last.time > first.time]
@@ -333,19 +322,6 @@ def intervals(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
         "rates": {name: column(name) for name in RATES},
         "utilization": {name: column(name) for name in UTILIZATIONS},
         "shares": {name: states(info.shares) for name, info in POPULATIONS.items()},
-    }
-
-
-def updates(records: Sequence[UpdateRecord]) -> dict[str, list[float]]:
-    """Return the updates as columns; if there are many, an even selection that includes the last one."""
-    kept = thinned(records, MAX_UPDATES)
-    return {
-        "update": [record.update for record in kept],
-        "time_hours": [round(record.time / 3600.0, 6) for record in kept],
-        "mean_reward": [round(record.mean_reward, 6) for record in kept],
-        "num_turns": [record.num_turns for record in kept],
-        "staleness_mean": [round(record.staleness_mean, 6) for record in kept],
-        "staleness_max": [record.staleness_max for record in kept],
     }
 
 

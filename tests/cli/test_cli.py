@@ -93,6 +93,9 @@ def test_a_comparison_ranks_its_schedulers(dartsim):
         rate = arm["lines"]["Trained turns/min"]
         assert max(rate["y"]) > row["trained_turns_per_minute"] > min(rate["y"])
     assert Path("both/study.html").stat().st_size < 2_000_000
+    assert dartsim("show", "both", "--html", "page.html", "--json", "runs.json") == 0
+    assert {row["id"] for row in json.loads(Path("runs.json").read_text())} == {"coupled-seed0", "dart-seed0"}
+    assert Path("page.html").stat().st_size > 50_000
     assert dartsim(*arguments) == 2, "it exists"
 
 

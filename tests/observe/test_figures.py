@@ -7,14 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dartsim.observe.figures import FIGURES, MAX_UPDATES, by_label, figures, intervals, series, updates
-from dartsim.observe.records import UpdateRecord
+from dartsim.observe.figures import FIGURES, by_label, figures, intervals, thinned
 from dartsim.observe.states import POPULATIONS, DesktopState, EngineState, TrainerState
 
 
 def test_intervals_touch_and_cover_the_run(make_recorder):
     recorder = make_recorder(hours=2.0)
-    data = series(recorder)
+    data = intervals(recorder.snapshots)
     assert data["from_hours"][0] == 0.0
     assert data["to_hours"][-1] == 2.0
     for end, start in zip(data["to_hours"], data["from_hours"][1:], strict=False):
@@ -26,7 +25,7 @@ def test_intervals_touch_and_cover_the_run(make_recorder):
 
 def test_intervals_add_up_to_the_figure_of_the_whole(make_recorder):
     recorder = make_recorder(hours=2.0)
-    data = series(recorder)
+    data = intervals(recorder.snapshots)
     whole = figures(recorder.snapshots[0], recorder.snapshots[-1])
     hours = np.subtract(data["to_hours"], data["from_hours"])
     for name, column in data["rates"].items():
@@ -36,7 +35,7 @@ def test_intervals_add_up_to_the_figure_of_the_whole(make_recorder):
 
 
 def test_shares_of_each_interval_add_up_to_one(make_recorder):
-    data = series(make_recorder(hours=1.0))
+    data = intervals(make_recorder(hours=1.0).snapshots)
     for states in data["shares"].values():
         for shares in zip(*states.values(), strict=True):
             assert sum(shares) == pytest.approx(1.0, abs=1e-5)
@@ -62,12 +61,11 @@ def test_every_shown_figure_is_measured(make_recorder):
     assert set(FIGURES) <= measured
 
 
-@pytest.mark.parametrize("number", [0, 1, MAX_UPDATES, MAX_UPDATES + 1, 4096])
-def test_updates_are_thinned_evenly_and_keep_the_last(number):
-    records = [UpdateRecord(n, 60.0 * n, 10, 2, 0.5, 5.0, 1.0, 2) for n in range(1, number + 1)]
-    found = updates(records)["update"]
-    assert len(found) <= MAX_UPDATES
-    assert found[-1:] == ([number] if number else [])
+@pytest.mark.parametrize("number", [0, 1, 50, 51, 4096])
+def test_a_selection_is_even_and_keeps_the_last(number):
+    found = thinned(range(number), 50)
+    assert len(found) <= 50
+    assert list(found[-1:]) == ([number - 1] if number else [])
     assert len({after - before for before, after in pairwise(found)}) <= 1
 
 

@@ -36,6 +36,8 @@ def site_documents(site: Site, *, pictures: bool = False) -> dict[str, Any]:
         pictures: Whether to add the screenshots of these turns, as data URLs.
     """
     held: dict[str, Any] = {"runs": site.get(["runs"])}
+    if site.study is not None:
+        held["study"] = site.study()
     for name in site.folders():
         _add_run(held, quote(name, safe=""), site.run(name), pictures=pictures)
     return held

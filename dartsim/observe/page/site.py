@@ -31,7 +31,7 @@ class Site:
         self._root = root
         self._named = {} if not folders else named(folders)
         self._drawn_actions = drawn_actions
-        self._study = study
+        self.study = study
         self._runs: dict[str, RunDocuments] = {}
 
     def folders(self) -> Mapping[str, Path]:
@@ -47,8 +47,8 @@ class Site:
         """
         if list(parts) == ["runs"]:
             return runs_document(self.folders())
-        if list(parts) == ["study"] and self._study is not None:
-            return self._study()
+        if list(parts) == ["study"] and self.study is not None:
+            return self.study()
         return self.run(parts[0]).get("/".join(parts[1:]))
 
     def revision(self, parts: Sequence[str]) -> str:

@@ -14,15 +14,18 @@ export async function study() {
   return h("section.stack", {},
     h("div.panel.head", {}, h("h1", {}, document.title), document.verdict && h("p.verdict", {}, document.verdict),
       h("p.legend", {}, ...[...colors].map(([name, color]) => h("span.state", {}, h("i", { style: { background: color } }), name)))),
-    document.ranking.length > 0 && h("div.panel", {}, ranking(document.ranking, colors)),
-    document.differences.rows.length > 0 && h("div.panel", {}, differences(document.differences, colors)),
+    document.ranking.length > 0 && panel("Ranking", ranking(document.ranking, colors)),
+    document.differences.rows.length > 0 && panel(document.differences.title, differences(document.differences, colors)),
     h("div.grid", {}, ...figures.map((figure) => linesFigure({ title: figure, over: document.arms.find((arm) => arm.lines?.[figure]).lines[figure].over ?? "hours",
       lines: document.arms.filter((arm) => arm.lines?.[figure]).map((arm) => ({ name: arm.name, color: colors.get(arm.name), ...arm.lines[figure] })), size: 200 }))),
-    ...document.tables.map((each) => h("div.panel", {}, table(each.title, each.heads, each.rows.map((row) =>
+    ...document.tables.map((each) => panel(each.title, table(each.title, each.heads, each.rows.map((row) =>
       row.map((cell) => typeof cell === "number" ? number(cell) : cell === null ? "–" : String(cell)))))),
     ...document.notes.map((note) => h("p.muted", {}, note)),
     document.runs.length > 0 && h("p", {}, "Runs: ", ...document.runs.flatMap((run) => [h("a", { href: viewLink(encoded(run), "now") }, run), " "])));
 }
+
+/** @param {string} title @param {HTMLElement} content */
+const panel = (title, content) => h("div.panel", {}, h("b", {}, title), content);
 
 /** @param {any[]} rows @param {Map<any, string>} colors */
 function ranking(rows, colors) {
