@@ -249,6 +249,9 @@ def _sizes(config: Config, needed: Estimate) -> Iterator[Check]:
         yield Check("memory", MISSING, found, fix)
     for folder, size, free in needed.host.by_disk(config):
         if size > free:
-            found = f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights and checkpoints"
-            fix = "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights"
+            found = f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights, checkpoints and screenshots"
+            fix = (
+                "trainer.fsdp.folder and the run directory on larger disks, or lower trainer.fsdp.keep_weights and "
+                "run.keep_attempts"
+            )
             yield Check("disk space", MISSING, found, fix)
