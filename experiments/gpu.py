@@ -48,6 +48,7 @@ from dartsim.core.types import (
     Task,
     Trajectory,
     Turn,
+    Turns,
     Weights,
 )
 from dartsim.lab.memory import GIB, learner_memory
@@ -150,7 +151,7 @@ def drawn_batch(vlm: Vlm, *, update: int, groups: int, turns: int, screen: tuple
             logprobs = np.full(tokens, -float(np.log(len(allowed))), dtype=np.float32)
             reply = Reply("text", update - 1, update - 1, 0, 0, tokens, words, logprobs)
             said.append(Turn(Observation(shot, "press"), reply))
-        return Trajectory(attempt, tuple(said), Ending.DONE, float(index), None, 0.0, 1.0)
+        return Trajectory(attempt, Turns(said), Ending.DONE, float(index), None, 0.0, 1.0)
 
     made = []
     for group in range(groups):

@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from dartsim.config.sections.trainer import ObjectiveConfig
-from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn, Turns
 from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.torch_learner import TorchLearner
 from dartsim.real.vlm import Decoding, PromptStyle, Vlm, VlmConfig, build, tiny
@@ -79,7 +79,7 @@ def batch_of(vlm: Vlm, case: LearnerCase) -> Batch:
                 (reply,) = sample(vlm, [vlm.prompts.build(shown, turns)], [(attempt.seed, number)])
                 text = vlm.vocabulary.decode(reply.tokens.tolist())
                 turns.append(Turn(shown, Reply(text, 0, 0, 0, 0, len(reply.tokens), *reply)))
-            trajectories.append(Trajectory(attempt, tuple(turns), Ending.DONE, float(i % 2), None, 0.0, 0.0))
+            trajectories.append(Trajectory(attempt, Turns(turns), Ending.DONE, float(i % 2), None, 0.0, 0.0))
         groups.append(Group(g, task, tuple(trajectories), 0.0))
     return Batch(1, 0, tuple(groups))
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from dartsim.config.sections.trainer import TrainerConfig
-from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, Task, Trajectory, Turn, Turns
 from dartsim.lab.model_shapes import read_shape
 from dartsim.real.learners.gradient_steps import TINY
 from dartsim.real.learners.torch_learner import TorchLearner
@@ -92,7 +92,7 @@ class TurnsCase:
         for index in range(self.attempts):
             attempt = Attempt(index, task, 0, index, index, self.turns, 0)
             turns = tuple(turn(screen() if number else first) for number in range(self.turns))
-            trajectories.append(Trajectory(attempt, turns, Ending.DONE, float(index % 2), None, 0.0, 0.0))
+            trajectories.append(Trajectory(attempt, Turns(turns), Ending.DONE, float(index % 2), None, 0.0, 0.0))
         return Batch(1, 0, (Group(0, task, tuple(trajectories), 0.0),))
 
     @property

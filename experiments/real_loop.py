@@ -141,16 +141,10 @@ def mean_checks(runs: Sequence[Figures]) -> list[TwinCheck]:
     return [TwinCheck(name, average("measured", name), average("predicted", name)) for name in COMPARED]
 
 
-NEGLIGIBLE = 1e-3
-"""Smaller figures are not compared: a worker in this process loads weights in milliseconds."""
-
-
 def worst_error(figures: Figures) -> tuple[str, float]:
     """Return the figure that was predicted worst, and its relative error."""
-    measured, errors = figures["measured"], figures["relative_error"]
-    compared = {name: error or 0.0 for name, error in errors.items() if (measured[name] or 0.0) >= NEGLIGIBLE}
-    name = max(compared, key=lambda each: abs(compared[each]))
-    return name.replace("_", " "), compared[name]
+    name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
+    return name.replace("_", " "), error or 0.0
 
 
 def loop_found(figures: Figures) -> str:

@@ -16,6 +16,8 @@ from contextlib import contextmanager, nullcontext
 from statistics import median
 from typing import Any
 
+import psutil
+
 from dartsim.config import Config, load
 from dartsim.core.compiled import PURE_PYTHON, is_compiled
 from dartsim.lab.sweep import ArmRun
@@ -31,6 +33,8 @@ QUICK_HOURS = {40: 0.5, 80: 0.5, 200: 0.2, 1_000: 0.04, 5_000: 0.015, 10_000: 0.
 LONG_ENVS, LONG_WORKLOAD, LONG_PRECISION = 1_000, "osworld", 0.01
 DAY_HOURS, STEADY_HOURS, QUICK_LONG_HOURS = 24.0, 6.0, 0.05
 """Simulated hours that are run of a day of ``LONG_ENVS`` desktops, and at most until it is steady."""
+GROWTH_ENVS, GROWTH_HOURS, QUICK_GROWTH_HOURS = 200, 5.0, 0.2
+"""Desktops and simulated hours of the run whose memory is watched, after a fifth of it."""
 FUZZED = ("drawn", "coupled", "dart", "dartsim", "prime-rl")
 FUZZ_CASES, QUICK_FUZZ_CASES = 40, 2
 """Drawn cases of each preset."""
@@ -179,6 +183,7 @@ def measure(options: Options) -> Figures:
         "day": (long_simulation, long_run(day, until_steady=False)),
         "until_steady": (long_simulation, long_run(steady, until_steady=True)),
         "fuzz": (hostile_hours, FUZZED, cases),
+        "growth": (memory_growth, QUICK_GROWTH_HOURS if options.quick else GROWTH_HOURS),
     }
     found = options.sweep(long_work, [ArmRun(name, 0, job) for name, job in jobs.items()], "long work")
     figures: Figures = {
@@ -187,6 +192,7 @@ def measure(options: Options) -> Figures:
         "turns": [size_row(num_envs, hours[num_envs], runs) for num_envs, runs in by_size.items()],
         **dict(zip(jobs, found, strict=True)),
     }
+    figures |= costs_of(figures)
     return {**figures, "targets": targets_of(figures), "config": {"preset": PRESET, "timers": timers}}
 
 
@@ -216,6 +222,38 @@ def long_simulation(settings: Sequence[str]) -> Figures:
         "cpu_seconds_per_day": round(seconds * 24.0 / hours, 1),
         "steady": steady.get("reached"),
         "figures": steady.get("figures"),
+    }
+
+
+def memory_growth(hours: float) -> Figures:
+    """Run ``GROWTH_ENVS`` desktops, and return how much memory grows in an hour after a fifth of the run."""
+    from dartsim.observe import ticker
+    from dartsim.run.prepare import prepare
+    from dartsim.run.simulation import run_simulation
+    from dartsim.store.memory import MemoryStore
+
+    sizes: list[tuple[float, int]] = []
+    process = psutil.Process()
+
+    def look(now: float) -> None:
+        if now >= hours * 3600.0 / 5.0:
+            sizes.append((now, process.memory_info().rss))
+
+    run_simulation(prepare(configuration(GROWTH_ENVS, hours)), store=MemoryStore(), instruments=[ticker(look)])
+    (first, before), (last, after) = sizes[0], sizes[-1]
+    growth = (after - before) / 1e6 / (last - first) * 3600.0
+    return {"num_envs": GROWTH_ENVS, "simulated_hours": hours, "memory_growth_mb_per_hour": round(growth, 3)}
+
+
+def costs_of(figures: Figures) -> Figures:
+    """Return what a further desktop and a turn take, and how memory grows; see ``memory_growth``."""
+    rows = {row["num_envs"]: row for row in figures["turns"]}
+    small, large = rows[1_000], rows[10_000]
+    more = (large["peak_rss_mb"] - small["peak_rss_mb"]) / (large["num_envs"] - small["num_envs"])
+    return {
+        "bytes_per_desktop": round(1e6 * more),
+        "events_per_turn": max(row["events_per_turn"] for row in figures["turns"]),
+        "memory_growth_mb_per_hour": figures["growth"]["memory_growth_mb_per_hour"],
     }
 
 
@@ -273,6 +311,9 @@ AT_MOST = {
     "1,000 desktops on `osworld`, 24 h, CPU seconds": 130.0,
     "same, until steady at 1 %": 30.0,
     "memory at 10,000 desktops, MB": 371.0,
+    "bytes of a further desktop": 8_000.0,
+    "events of a turn": 6.0,
+    "memory growth after the first hour, MB an hour": 0.5,
 }
 AT_LEAST = {"SimLoop timers over raw SimPy": 0.7, "fuzzer: simulated hostile hours per CPU second": 12.0}
 
@@ -298,6 +339,9 @@ def targets_of(figures: Figures) -> list[Figures]:
         "SimLoop timers over raw SimPy": timers["simloop"] / timers["simpy"],
         "fuzzer: simulated hostile hours per CPU second": figures["fuzz"]["simulated_hours_per_cpu_second"],
         "memory at 10,000 desktops, MB": rows[10_000]["peak_rss_mb"],
+        "bytes of a further desktop": figures["bytes_per_desktop"],
+        "events of a turn": figures["events_per_turn"],
+        "memory growth after the first hour, MB an hour": figures["memory_growth_mb_per_hour"],
     }
     found = []
     for figure, value in measured.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dartsim.core.ports import ContentModel
 from dartsim.core.rewards import task_means
-from dartsim.core.types import Attempt, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Version
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Request, Task, Trajectory, Turn, Turns, Version
 from dartsim.envs.base import FAIL, GuiEnv
 
 
@@ -51,7 +51,7 @@ def _play_at_once(
                 going.append(i)
         live = going
     return [
-        Trajectory(attempt, tuple(turns[i]), endings[i], desktops[i].evaluate(), None, 0.0, 0.0)
+        Trajectory(attempt, Turns(turns[i]), endings[i], desktops[i].evaluate(), None, 0.0, 0.0)
         for i, attempt in enumerate(attempts)
     ]
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.core.errors import ConfigError, TornFile
-from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn, Turns
 from dartsim.store.blobs import BlobStore
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class _Reader:
             raise ValueError(f"reward {reward!r}, wanted a number from 0 to 1")
         attempt = Attempt(-1, task, -1, raw["index"], raw["seed"], raw["turn_limit"], raw["version"])
         turns = tuple(self._turn(turn, task) for turn in row["turns"])
-        return Trajectory(attempt, turns, Ending(row["ending"]), reward, None, 0.0, 0.0)
+        return Trajectory(attempt, Turns(turns), Ending(row["ending"]), reward, None, 0.0, 0.0)
 
     def _turn(self, row: Mapping[str, Any], task: Task) -> Turn:
         tokens = np.array(row["tokens"], dtype=np.int64)

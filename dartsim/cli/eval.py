@@ -87,13 +87,13 @@ def evaluate(
     wrong; 130: interrupted.
 
     Examples:
-        dartsim eval runs/tiny-seed0 --tasks 512 --json -
+        dartsim eval runs/errands-seed0 --tasks 512 --json -
         dartsim eval osworld-8gpu --model models/UI-TARS-1.5-7B \
           --task-list OSWorld/evaluation_examples/test_nogdrive.json \
           --steps 15 --steps 50 --steps 100 --temperature 0
         dartsim eval osworld-8gpu --endpoint https://api.example.com/v1 \
           --model some-model --attempts 4 --set rollout.num_envs=16
-        dartsim eval runs/tiny-seed0 --attempts 8 --keep-successes runs/pool
+        dartsim eval runs/errands-seed0 --attempts 8 --keep-successes runs/pool
         dartsim eval osworld-8gpu --results results/pyautogui \
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore

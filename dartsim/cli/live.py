@@ -17,6 +17,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe.rundir import STUDY, STUDY_PAGE, write_text
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from dartsim.observe.page.server import PageServer
     from dartsim.observe.page.site import Site
 
@@ -85,7 +87,7 @@ def open_server(site: Site, host: str, port: int) -> PageServer:
     return server
 
 
-def serve_beside(folder: Path) -> Any:
+def serve_beside(folder: Path) -> BaseProcess:
     """Serve a run's page in a process of its own, which ends with this one, and return the process."""
     from multiprocessing import get_context
 

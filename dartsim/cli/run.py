@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +35,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.observe.alarm import KINDS, alarm_text
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
     from dartsim.config import Config
     from dartsim.observe import Instrument
     from dartsim.observe.rundir import RunDir
@@ -65,15 +68,15 @@ def run(
     ] = False,
     out_folder: Out = None,
     show: Annotated[
-        bool, typer.Option("--show", help="Serve the run's page while it runs (dartsim show --live).")
+        bool, typer.Option("--show", help="Serve the run's page, during the run and until Ctrl-C.")
     ] = False,
     json_file: Json = None,
 ) -> None:
     r"""Run one system, simulated or real, or resume a run.
 
     A run writes a folder with its figures, model, database and recordings, which `dartsim show` shows. Without a
-    configuration, a tiny vision-language model learns to click (preset `tiny`; with --backend desktop, on real
-    desktops, preset `desktop`). This needs the extra `train`; presets with a surrogate policy need no extra.
+    configuration, a tiny vision-language model learns tasks of several turns (preset `errands`; with --backend desktop,
+    clicks on real desktops, preset `desktop`). This needs the extra `train`; presets with a surrogate policy need none.
 
     Given a run's folder, it resumes that run from its last transaction, after a crash, a kill or Ctrl-C; --hours or
     --set run.updates=N extends a finished run. Interrupted attempts restart, no trajectory is trained twice, and no
@@ -108,7 +111,7 @@ def run(
         return
     changes = [*backend_overrides(backend, workers), *env_overrides(env)]
     asked = settings(overrides, hours, seed, faults)
-    default = "desktop" if backend == "desktop" else "tiny"
+    default = "desktop" if backend == "desktop" else "errands"
     resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked])
     if twin:
         from dartsim.lab.compared_runs import scheduler_config
@@ -134,17 +137,25 @@ def run(
         errors.say(few)
     where = f"run: {path} (while it runs: dartsim show {path})"
 
+    serving: list[BaseProcess] = []
+
     def announce(_: object) -> None:
         errors.say(where)
         if show:
             from dartsim.cli.live import serve_beside
 
-            serve_beside(path)
+            serving.append(serve_beside(path))
 
     announced = Listener(run_started=announce)
-    execute_with_progress(
-        resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
-    )
+    try:
+        execute_with_progress(
+            resolved, path, json_file, lambda bar: execute(resolved, path, [bar, announced], more_figures=bounds)
+        )
+    finally:
+        for page in serving:
+            errors.say("the run has ended; its page stays until Ctrl-C")
+            with suppress(KeyboardInterrupt):
+                page.join()
 
 
 RESUME_OPTIONS = ("scheduler", "overrides", "hours", "json_file", "plugin", "debug")
@@ -198,16 +209,15 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
     if json_file != "-":
         out.print(figure_table([(run_dir.name, run_dir.summary)]))
         out.say(FIGURES_NOTE)
-        if run_dir.summary.get("verdict"):
-            out.say(run_dir.summary["verdict"])
         if "steady" in run_dir.summary:
             from dartsim.observe.steady import steady_text  # imported here: it needs numpy
 
             out.say(steady_text(run_dir.summary["steady"]))
-        out.print(_learning_text(run_dir.summary))
         if result.event_hash is not None:
             out.print(f"event hash {result.event_hash}")
-        out.say(f"page: dartsim show {quote(str(run_dir.path))} --live")
+        shown = f"See it: dartsim show {quote(str(run_dir.path))} --live"
+        parts = (f"{_learning_text(run_dir.summary)}.", run_dir.summary.get("verdict"), shown)
+        out.say(" ".join(part for part in parts if part))
     if json_file is not None:
         summary = run_dir.summary.items()
         plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}
@@ -225,7 +235,7 @@ def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float
 
 
 def _learning_text(summary: dict[str, Any]) -> str:
-    """Describe what the model learned."""
+    """Describe what the model learned, without a full stop."""
     if summary["surrogate"]:
         return "surrogate policy: outcomes are drawn, nothing was learned"
     if "learning" not in summary:

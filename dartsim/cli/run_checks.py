@@ -186,9 +186,7 @@ def _desktops(config: Config) -> Iterator[Check]:
             try:
                 check_disk(Path(desktop.disk))
             except ConfigError as error:
-                yield Check(
-                    "disk", MISSING, str(error), "a qcow2 disk; OSWorld's README says how to fetch Ubuntu.qcow2"
-                )
+                yield Check("disk", MISSING, error.problem, error.fix)
         if own_disk:
             yield check_kvm()
     if kind == "osworld" and desktop.image is None and (desktop.width, desktop.height) != SCREEN:
@@ -251,6 +249,9 @@ def _sizes(config: Config, needed: Estimate) -> Iterator[Check]:
         yield Check("memory", MISSING, found, fix)
     for folder, size, free in needed.host.by_disk(config):
         if size > free:
-            found = f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights and checkpoints"
-            fix = "trainer.fsdp.folder and the run directory on larger disks, or a lower trainer.fsdp.keep_weights"
+            found = f"{free / GIB:.0f} GiB free in {folder}; {size / GIB:.0f} for weights, checkpoints and screenshots"
+            fix = (
+                "trainer.fsdp.folder and the run directory on larger disks, or lower trainer.fsdp.keep_weights and "
+                "run.keep_attempts"
+            )
             yield Check("disk space", MISSING, found, fix)

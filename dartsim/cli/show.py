@@ -85,8 +85,8 @@ def show(
         dartsim show runs/dart-seed0 --live
         dartsim show runs/dart-seed0 --follow
         dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
-        dartsim show runs/tiny-seed0 --attempt 130 --gif attempt.gif
-        dartsim show runs/tiny-seed0 --osworld results
+        dartsim show runs/errands-seed0 --attempt 130 --gif attempt.gif
+        dartsim show runs/errands-seed0 --osworld results
         dartsim show runs/dart-seed0 --trace trace.json.gz
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """

@@ -6,12 +6,16 @@ because a frozen dataclass takes about four times as long to create; the others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, overload
+
+from typing_extensions import override
 
 Version = int
 """Number of finished updates that a set of weights contains; the initial weights are version 0."""
@@ -184,6 +188,84 @@ new_reply: Callable[[tuple[str, Version, Version, int, int, int, Any, Any, Any, 
 )
 
 
+class Turns(Sequence[Turn]):
+    """The turns of an ended attempt, in columns; a ``Turn`` is made when somebody looks at it.
+
+    Most of what a run keeps are turns that wait for their update: a simulated one takes 36 bytes here, and 220 as named
+    tuples.
+    """
+
+    __slots__ = ("_actions", "_numbers", "_observations", "_sampled")
+
+    def __init__(self, turns: Iterable[Turn] = ()) -> None:
+        observations, replies = zip(*turns, strict=True) if (turns := tuple(turns)) else ((), ())
+        columns = tuple(zip(*replies, strict=True)) or ((),) * 10
+        self._actions: tuple[str, ...] = columns[0]
+        cached = [-1 if number is None else number for number in columns[9]] if None in columns[9] else columns[9]
+        self._numbers = array("i", [*chain(*columns[1:6], cached)])
+        """Versions, oldest versions, workers, tokens of prompts and of replies, and cached ones, column by column."""
+        alike = len(set(map(id, observations))) == 1
+        self._observations = observations[:1] if alike else observations
+        sampled = [value for column in columns[6:9] for value in column if value is not None]
+        self._sampled = columns[6:9] if sampled else None
+
+    def _column(self, number: int) -> array[int]:
+        size = len(self._actions)
+        return self._numbers[number * size : (number + 1) * size]
+
+    @property
+    def versions(self) -> array[int]:
+        return self._column(0)
+
+    @property
+    def oldest_versions(self) -> array[int]:
+        return self._column(1)
+
+    @property
+    def prompt_tokens(self) -> array[int]:
+        return self._column(3)
+
+    @property
+    def response_tokens(self) -> array[int]:
+        return self._column(4)
+
+    def numbers(self) -> Iterator[tuple[int, ...]]:
+        """Yield of each turn the versions, the worker, and the tokens of the prompt and the reply."""
+        return zip(*map(self._column, range(5)), strict=True)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    @override
+    def __iter__(self) -> Iterator[Turn]:
+        sampled = self._sampled or (repeat(None),) * 3
+        cached = (None if number < 0 else number for number in self._column(5))
+        replies: Iterator[Any] = zip(self._actions, *map(self._column, range(5)), *sampled, cached)  # noqa: B905
+        seen = self._observations if len(self._observations) == len(self) else repeat(self._observations[0])
+        return map(new_turn, zip(seen, map(new_reply, replies)))  # noqa: B905
+
+    @overload
+    def __getitem__(self, index: int) -> Turn: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Turn, ...]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Turn | tuple[Turn, ...]:
+        return tuple(self)[index]
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    @override
+    def __hash__(self) -> int:
+        return hash((self._actions, self._numbers.tobytes()))
+
+    @override
+    def __repr__(self) -> str:
+        return f"Turns({list(self)})"
+
+
 @dataclass(frozen=True, slots=True)
 class MetricRecord:
     """How one metric of a score was computed.
@@ -247,12 +329,17 @@ class Trajectory:
     """
 
     attempt: Attempt
-    turns: tuple[Turn, ...]
+    turns: Turns
     ending: Ending
     reward: float | None
     cause: str | None
     started: float
     finished: float
+
+    def __post_init__(self) -> None:
+        given: Any = self.turns
+        if not isinstance(given, Turns):  # any other iterable of turns
+            object.__setattr__(self, "turns", Turns(given))
 
     @property
     def masked(self) -> bool:
@@ -262,12 +349,12 @@ class Trajectory:
     @property
     def oldest_version(self) -> Version:
         """Version of the oldest weights that generated any part of it; the admitted version if it has no turns."""
-        return min([turn.reply.oldest_version for turn in self.turns], default=self.attempt.version)
+        return min(self.turns.oldest_versions, default=self.attempt.version)
 
     @property
     def newest_version(self) -> Version:
         """Version of the newest weights that generated any part of it; the admitted version if it has no turns."""
-        return max([turn.reply.version for turn in self.turns], default=self.attempt.version)
+        return max(self.turns.versions, default=self.attempt.version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class SlotGroup:
     def __init__(self) -> None:
         self.open = True
         self.running = 0
-        self.waiting: deque[int] = deque()
+        self.waiting: list[int] = []  # an empty deque takes 760 bytes, of every slot
         """Slots that wait for the slot group to open, in order of arrival."""
 
     def start(self) -> None:

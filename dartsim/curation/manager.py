@@ -33,6 +33,7 @@ from dartsim.core.types import (
     StoredSuccess,
     Task,
     Trajectory,
+    Turns,
     UpdateResult,
     Version,
 )
@@ -434,4 +435,4 @@ class _SuspendedOnFailure:
 def _cancelled_trajectory(attempt: Attempt, cause: str) -> Trajectory:
     """Return the trajectory of an attempt that was not played."""
     now = asyncio.get_running_loop().time()
-    return Trajectory(attempt, (), Ending.CANCELLED, None, cause, now, now)
+    return Trajectory(attempt, Turns(), Ending.CANCELLED, None, cause, now, now)

@@ -224,8 +224,8 @@ class HostNeeds:
             the turns of an update.
         engines: Additional disk space: the model that engines start with, versions written for them, and one that a
             starting engine still reads.
-        run: Disk space of the run directory without stored turns: checkpoints, and at its end the model and the
-            learner's state.
+        run: Disk space of the run directory: screenshots of the attempts that are kept, live or in a batch;
+            checkpoints, and at its end the model and the learner's state.
     """
 
     start: int
@@ -288,7 +288,9 @@ def host_needs(
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
         engines = (2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)) * served
-    run = shape.parameters * served + (KEEP_CHECKPOINTS + 2) * state
+    attempts = config.run.keep_attempts + config.rollout.num_envs
+    pixels = (attempts * config.rollout.max_turns + batch) * 3 * screen[0] * screen[1]
+    run = shape.parameters * served + (KEEP_CHECKPOINTS + 2) * state + round(PNG_SHARE * pixels)
     return HostNeeds(start=start, later=later, learner=ranks, engines=engines, run=run)
 
 

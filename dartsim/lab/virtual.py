@@ -89,6 +89,10 @@ _VIRTUAL: Tree = {
 """Everything modeled, with a surrogate policy."""
 
 
+NEGLIGIBLE = 1e-3
+"""Smaller figures have no relative error: a worker in this process loads weights in milliseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class TwinCheck:
     """A figure measured in the real run and predicted by the twin; None if unknown."""
@@ -99,8 +103,8 @@ class TwinCheck:
 
     @property
     def relative_error(self) -> float | None:
-        """The relative error of the prediction; None if undefined."""
-        if self.predicted is None or not self.measured:
+        """The relative error of the prediction; None if undefined, or if both are negligible."""
+        if self.predicted is None or not self.measured or max(self.measured, self.predicted) < NEGLIGIBLE:
             return None
         return self.predicted / self.measured - 1.0
 

@@ -19,13 +19,23 @@ window.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dartsim.observe.recorder import Recorder
-from dartsim.observe.states import AT_WORK, CAUSES, NETWORK, POPULATIONS, DesktopState, EngineState, TrainerState
+from dartsim.observe.states import (
+    AT_WORK,
+    CAUSES,
+    IDLE_BINS,
+    NETWORK,
+    POPULATIONS,
+    DesktopState,
+    EngineState,
+    TrainerState,
+)
 from dartsim.observe.window import Window, recorded_window
 
 Floats = NDArray[np.float64]
@@ -50,15 +60,24 @@ def idle(recorder: Recorder) -> dict[str, Any] | None:
 
 
 def attribute(window: Window) -> dict[str, Any]:
-    """Return the seconds of work and of each idle cause for each population."""
-    times, counts = _counts(window)
-    lengths = np.diff(times)
+    """Return the seconds of work and of each idle cause for each population, and their shares over time."""
+    edges = np.linspace(window.start, window.end, IDLE_BINS + 1)
+    times, counts = _counts(window, edges)
+    lengths, first = np.diff(times), np.searchsorted(times[:-1], edges[:-1])
     weights = {"desktops": _desktops(counts), "engines": _engines(counts), "trainer": _trainer(counts)}
     populations = {}
     for name, by_cause in weights.items():
-        spent = {cause: float((parts * lengths).sum()) for cause, parts in by_cause.items()}
-        kept = {cause: round(seconds, 3) for cause, seconds in spent.items() if seconds > 0.0}
-        populations[name] = {"size": len(window.stays[name]), "seconds": kept}
+        size = len(window.stays[name])
+        spent = {cause: np.add.reduceat(parts * lengths, first) for cause, parts in by_cause.items() if parts.any()}
+        populations[name] = {
+            "size": size,
+            "seconds": {cause: round(float(seconds.sum()), 3) for cause, seconds in spent.items() if seconds.any()},
+            "shares": {
+                cause: np.round(seconds / (np.diff(edges) * size), 4).tolist()
+                for cause, seconds in spent.items()
+                if seconds.any()
+            },
+        }
     return {
         "start_seconds": round(window.start, 3),
         "end_seconds": round(window.end, 3),
@@ -66,33 +85,28 @@ def attribute(window: Window) -> dict[str, Any]:
     }
 
 
-def _counts(window: Window) -> tuple[Floats, NDArray[np.int32]]:
+def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
     """Return times [n + 1], and the number of components in each state between them [n, states].
 
-    The times end with the window.
+    The times include the edges and end with the window.
     """
     starts, ends, columns = _stays(window)
-    when = np.concatenate([starts, ends])
+    when = np.concatenate([starts, ends, edges])
     order = np.argsort(when, kind="stable")
     times = when[order]
     change = np.zeros((len(when), NUM_COLUMNS), dtype=np.int32)
-    rows = np.empty(len(when), dtype=np.int64)
-    rows[order] = np.arange(len(when))
-    number = len(starts)
-    np.add.at(change, (rows[:number], columns), 1)
-    np.add.at(change, (rows[number:], columns), -1)
+    of_stays = order < 2 * len(starts)  # each changes one state, by one
+    stay, ends_here = order[of_stays] % len(starts), order[of_stays] >= len(starts)
+    change[np.flatnonzero(of_stays), columns[stay]] = np.where(ends_here, -1, 1)
     return times, np.cumsum(change, axis=0)[:-1]
 
 
 def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    rows: list[tuple[float, float, int]] = [
-        (stay.start, stay.end, first + stay.state)
-        for name, first in FIRST_COLUMN.items()
-        for part in window.stays[name]
-        for stay in part
-    ]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-    return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
+    by_population = [list(chain.from_iterable(window.stays[name])) for name in FIRST_COLUMN]
+    number = sum(map(len, by_population))
+    table = np.fromiter(chain.from_iterable(chain.from_iterable(by_population)), np.float64, 3 * number).reshape(-1, 3)
+    first = np.repeat(list(FIRST_COLUMN.values()), [len(own) for own in by_population])
+    return table[:, 1], table[:, 2], table[:, 0].astype(np.int64) + first
 
 
 def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:

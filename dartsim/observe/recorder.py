@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import inf, isfinite
-from operator import attrgetter
 
 from dartsim.core.rewards import all_equal
 from dartsim.core.types import Batch, Drop, Group, Score, Trajectory
@@ -27,8 +26,6 @@ from dartsim.observe.records import (
 )
 from dartsim.observe.states import DesktopState, EngineState, PhaseState, TrainerState
 from dartsim.observe.status import ComponentStatus, StatusSource, component_statuses
-
-VERSIONS = attrgetter("reply.oldest_version", "reply.version")
 
 MAX_REASON = 500
 """Length to which reasons are cut."""
@@ -255,7 +252,8 @@ class Recorder:
             self.trained[trajectory.attempt.task.id] += 1
             behind = batch.version - trajectory.oldest_version
             worst = max(worst, behind)
-            for (oldest, newest), times in Counter(map(VERSIONS, trajectory.turns)).items():
+            turns = trajectory.turns
+            for (oldest, newest), times in Counter(zip(turns.oldest_versions, turns.versions, strict=True)).items():
                 total += (batch.version - oldest) * times
                 self.staleness[batch.version - oldest, batch.version - newest] += times
             self.staleness_trajectories[behind, batch.version - trajectory.newest_version] += 1

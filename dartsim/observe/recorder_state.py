@@ -9,7 +9,7 @@ from typing import Any
 
 from dartsim.core.types import Trajectory, Version
 from dartsim.observe.alarm import Alarm
-from dartsim.observe.recorder import VERSIONS, Recorder, has_signal
+from dartsim.observe.recorder import Recorder, has_signal
 from dartsim.observe.records import DomainHash, HotCounts, Segment, Snapshot, UpdateRecord
 from dartsim.observe.states import PhaseState
 
@@ -97,7 +97,8 @@ def undo_update(recorder: Recorder, trajectories: Sequence[Trajectory], version:
     recorder.counts["signal_turns"] -= sum(len(trajectory.turns) for members in again for trajectory in members)
     for trajectory in trajectories:
         recorder.trained[trajectory.attempt.task.id] -= 1
-        for (oldest, newest), times in Counter(map(VERSIONS, trajectory.turns)).items():
+        turns = trajectory.turns
+        for (oldest, newest), times in Counter(zip(turns.oldest_versions, turns.versions, strict=True)).items():
             recorder.staleness[version - oldest, version - newest] -= times
         behind = (version - trajectory.oldest_version, version - trajectory.newest_version)
         recorder.staleness_trajectories[behind] -= 1

@@ -246,13 +246,15 @@ class StateLog(RecordingLog):
 
     ROW = Struct(f"<{max(columns.stop for columns in STATE_COLUMNS.values())}d")
 
-    def __init__(self, path: Path, *, hours: float, until: float | None = None) -> None:
-        """Continue the rows up to a time of the run, seconds; None: a new file."""
+    def __init__(self, path: Path, *, hours: float, gather_seconds: float, until: float | None = None) -> None:
+        """Continue the rows up to a time of the run, seconds; None: a new file. Rows are written together."""
+        self._gather_seconds = gather_seconds
+        self._rows: list[bytes] = []
         self._longest = max(FINEST_SECONDS, hours * 3600.0 / STEPS)
         super().__init__(path, spacing_seconds=max(FINEST_SECONDS, self._longest / 16))
         kept = [row for row in read_state_rows(path) if until is not None and row[0] <= until]
         path.write_bytes(b"".join(self.ROW.pack(*row) for row in kept))
-        self._last = kept[-1][0] if kept else -1.0
+        self._last = self._written = kept[-1][0] if kept else -1.0
         self._recorder: Recorder | None = None
 
     @override
@@ -266,13 +268,22 @@ class StateLog(RecordingLog):
     @override
     def write(self) -> None:
         recorder = self._recorder
-        if recorder is None or recorder.now <= self._last:
-            return
-        self._last = recorder.now
-        self.spacing_seconds = min(self._longest, max(self.period_seconds, self._last / EARLY_STEPS))
-        by_name = {population.name: population.seconds() for population in recorder.populations()}
-        with self.path.open("ab") as file:
-            file.write(self.ROW.pack(self._last, *(spent for name in POPULATIONS for spent in by_name[name])))
+        if recorder is not None and recorder.now > self._last:
+            self._last = recorder.now
+            self.spacing_seconds = min(self._longest, max(self.period_seconds, self._last / EARLY_STEPS))
+            by_name = {population.name: population.seconds() for population in recorder.populations()}
+            self._rows.append(self.ROW.pack(self._last, *(spent for name in POPULATIONS for spent in by_name[name])))
+        if self._rows and self._last - self._written >= self._gather_seconds:
+            rows, self._rows, self._written = self._rows, [], self._last
+            with self.path.open("ab") as file:
+                file.write(b"".join(rows))
+
+    @override
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._gather_seconds = 0.0
+        super().__exit__(kind, error, where)
 
 
 def read_state_rows(path: Path) -> list[tuple[float, ...]]:

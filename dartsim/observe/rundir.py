@@ -30,6 +30,8 @@ SUMMARY = "summary.json"
 STATUS = "status.json"
 METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
 IDLE = "idle.json"
+FORMAT = 1
+"""Version of a run's folder, which ``docs/run-directory.md`` describes; raised whenever one of its files changes."""
 STUDY, STUDY_PAGE = "study.json", "study.html"
 """Files in the folder of a comparison or search: its document ``study``, and its page."""
 EVALUATION = "evaluation.json"
@@ -94,7 +96,7 @@ def write_run(
     write_text(path / CONFIG, config_toml)
     write_text(path / IDLE, json.dumps(idle(recorder), separators=(",", ":"), allow_nan=False))
     # Written last: its presence marks the run as finished. A run killed earlier is resumed and rewrites it all.
-    write_text(path / SUMMARY, json.dumps({**meta, **summary}, indent=2, allow_nan=False) + "\n")
+    write_text(path / SUMMARY, json.dumps({"format": FORMAT, **meta, **summary}, indent=2, allow_nan=False) + "\n")
     return RunDir(path)
 
 
@@ -108,6 +110,19 @@ def refuse_evaluation(path: Path) -> None:
         raise ConfigError(
             f"{path} is an evaluation and no run: its figures are in {SUMMARY}, and the command that began it, with "
             f"--out {path}, goes on with it"
+        )
+
+
+def refuse_format(path: Path, found: Mapping[str, Any]) -> None:
+    """Refuse a folder whose status or summary says that another version wrote it.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    if (version := found.get("format")) != FORMAT:
+        raise ConfigError(
+            f"{path} has format {version!r:.20}, and this dartsim reads format {FORMAT} only: use the version that "
+            "wrote it"
         )
 
 
@@ -128,7 +143,8 @@ def read_run(path: Path) -> RunDir:
         )
     refuse_links(path)
     run = RunDir(path)
-    _ = run.summary, run.idle
+    refuse_format(path, run.summary)
+    _ = run.idle
     return run
 
 

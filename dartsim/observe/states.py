@@ -17,6 +17,9 @@ from typing import NamedTuple, Self
 AT_WORK = "at work"
 """In place of an idle cause: the component is working."""
 
+IDLE_BINS = 120
+"""Number of equal parts of the recorded time for which causes of idle time are told apart."""
+
 NETWORK = "network"
 """Cause of an engine that is idle while all desktops wait for replies: transport, encoding, preprocessing."""
 NETWORK_COLOR, NETWORK_MEANING = "#56b4e9", "no engine has a request, although all desktops ask: transport, encoding"

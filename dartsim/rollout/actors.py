@@ -11,7 +11,7 @@ from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import EnvStartFailed
 from dartsim.core.ports import AttemptSource
 from dartsim.core.time_limit import TimeLimit
-from dartsim.core.types import Attempt, Ending, Trajectory
+from dartsim.core.types import Attempt, Ending, Trajectory, Turns
 from dartsim.observe import DesktopState, Recorder, Track
 from dartsim.rollout.cluster import EnvCluster
 from dartsim.rollout.playing import play
@@ -110,4 +110,4 @@ class Rollout:
 
 def masked(attempt: Attempt, ending: Ending, cause: str, started: float, now: float) -> Trajectory:
     """Return the trajectory of an attempt that ended before its first turn."""
-    return Trajectory(attempt, (), ending, None, cause, started, now)
+    return Trajectory(attempt, Turns(), ending, None, cause, started, now)

@@ -10,7 +10,7 @@ from pathlib import Path
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.rewards import reaches
-from dartsim.core.types import Attempt, Ending, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Ending, Reply, Task, Trajectory, Turn, Turns
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.oracle import oracle_text
 from dartsim.real.learners.warm_start import Demonstration
@@ -60,7 +60,7 @@ def demonstrate(config: Config, task: Task, number: int, vlm: Vlm) -> Trajectory
     if not turns:
         return None
     attempt = Attempt(-1 - number, task, -1, number, number, len(turns), 0)
-    return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 0.0, 0.0)
+    return Trajectory(attempt, Turns(turns), Ending.DONE, 1.0, None, 0.0, 0.0)
 
 
 def scored(success: Trajectory, vlm: Vlm) -> Trajectory:
@@ -72,7 +72,7 @@ def scored(success: Trajectory, vlm: Vlm) -> Trajectory:
             continue
         written = score_reply(vlm, vlm.prompts.build(seen, turns), [int(token) for token in reply.tokens])
         turns.append(Turn(seen, reply._replace(tokens=written[0], logprobs=written[1], entropies=written[2])))
-    return replace(success, turns=tuple(turns))
+    return replace(success, turns=Turns(turns))
 
 
 def read_successes(folder: Path, prepared: PreparedRun, vlm: Vlm) -> PoolFile:

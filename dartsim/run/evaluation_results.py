@@ -40,18 +40,8 @@ MEASURED = {
     "rollout": ("fail_at_limit",),
     "endpoint": ("model", "options"),
     "policy": (
-        *(
-            "screen",
-            "grid",
-            "grammar",
-            "actions",
-            "family",
-            "prompt",
-            "language",
-            "instructions",
-            "malformed",
-            "malformed_tries",
-        ),
+        *("screen", "grid", "grammar", "actions", "family", "prompt", "language", "instructions"),
+        *("malformed", "malformed_tries"),
         *("max_new_tokens", "temperature", "call_user_waits", "max_images", "images_after_cut", "max_texts"),
     ),
     "desktop": (

@@ -172,7 +172,7 @@ def recording_logs(config: Config, path: Path, resume_point: ResumePoint | None)
 
     return [
         AttemptLog(path / ATTEMPTS, turn_facts=turn_facts, spacing_seconds=spacing_seconds, keep=keep),
-        StateLog(path / STATES, hours=config.run.hours, until=until),
+        StateLog(path / STATES, hours=config.run.hours, gather_seconds=spacing_seconds, until=until),
         SegmentLog(path / SEGMENTS, spacing_seconds=spacing_seconds),
     ]
 

@@ -24,12 +24,14 @@ from dartsim.observe.rundir import (
     CONFIG,
     METRICS,
     SNAPSHOTS,
+    STATUS,
     SUMMARY,
     RunDir,
     is_locked,
     lock_run,
     reading,
     refuse_evaluation,
+    refuse_format,
     refuse_locked,
     write_text,
 )
@@ -137,6 +139,8 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
         raise ConfigError(
             f'{path} was run with curation.store = "memory": nothing is left; run it again, with "sqlite"'
         )
+    if status := _object(path / STATUS):
+        refuse_format(path, status)
     documents = _documents(path)
     refuse_changes(config, path, documents.get(SETTINGS))
     if SCHEDULER in documents:
@@ -146,7 +150,7 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
         done = documents[SCHEDULER]["update"]
         if config.run.updates is not None and config.run.updates < done:
             raise ConfigError(f"{path} has {done} updates already; run.updates = {config.run.updates} is too few")
-    summary = _summary(path)
+    summary = _object(path / SUMMARY)
     if summary is None or summary.get("interrupted", False):
         return config
     try:
@@ -286,8 +290,8 @@ def refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
     )
 
 
-def _summary(path: Path) -> dict[str, Any] | None:
+def _object(path: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError, RecursionError):
-        summary: Any = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        return summary if isinstance(summary, dict) else None
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else None
     return None

@@ -19,7 +19,7 @@ from typing_extensions import override
 from dartsim.core.secrets import redact
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
-from dartsim.observe.rundir import STATUS, write_text
+from dartsim.observe.rundir import FORMAT, STATUS, write_text
 from dartsim.run.verdict import verdict_so_far
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class Watch(Instrument):
         """Write the status; a full disk does not end the run."""
         config, recorder = self._config, self._recorder
         status: dict[str, Any] = {
+            "format": FORMAT,
             "state": state,
             "name": config.name,
             "preset": config.preset,

@@ -133,9 +133,7 @@ class FluidEngine:
         # The profile's numbers, one attribute lookup away on the hot path; annotated, because mypyc does not compile
         # the profile's class and would keep boxed objects in place of C numbers.
         self._base: tuple[float, ...] = profile.base_seconds
-        self._decode: list[float] = [
-            self._base[n] + n * profile.sequence_seconds for n in range(profile.max_num_seqs + 1)
-        ]  # time to decode n sequences, without their context
+        self._decode: list[float] = profile.decode_seconds
         self._budget: int = profile.token_budget
         self._capacity: int = profile.kv_capacity_tokens
         self._max_num_seqs: int = profile.max_num_seqs

@@ -100,6 +100,11 @@ class GpuProfile:
         overhead = self.head_seconds + self.fixed_seconds
         return (0.0, *(self.linear_seconds(n) + overhead for n in range(1, self.token_budget + 1)))
 
+    @cached_property
+    def decode_seconds(self) -> list[float]:
+        """Seconds of an iteration that decodes ``n`` sequences, without their context, indexed by ``n``."""
+        return [self.base_seconds[n] + n * self.sequence_seconds for n in range(self.max_num_seqs + 1)]
+
     def iteration_seconds(
         self,
         num_decode: int,

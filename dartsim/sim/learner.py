@@ -105,8 +105,8 @@ class UpdateParts:
 
 
 def _sequence(trajectory: Trajectory) -> int:
-    replies = [turn.reply for turn in trajectory.turns]
-    return replies[0].prompt_tokens + sum(reply.response_tokens for reply in replies) if replies else 0
+    turns = trajectory.turns
+    return turns.prompt_tokens[0] + sum(turns.response_tokens) if turns else 0
 
 
 @dataclass(slots=True, eq=False)

@@ -8,12 +8,14 @@ value of a prefix cache.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise, takewhile
 from typing import Literal, NamedTuple
 
+import numpy as np
 from numpy.random import Generator
 
 from dartsim.rollout.history import first_reply, num_images
@@ -166,10 +168,10 @@ def reply_lengths(rng: Generator, block: int = 1_024) -> Callable[[], int]:
     shape = (MEAN_REPLY_TOKENS / SD_REPLY_TOKENS) ** 2
     scale = MEAN_REPLY_TOKENS / shape
 
-    def blocks() -> Iterator[list[int]]:
+    def blocks() -> Iterator[array[int]]:
         while True:
-            lengths = rng.gamma(shape, scale, block).round().clip(1, MAX_REPLY_TOKENS)
-            yield lengths.astype(int)[::-1].tolist()  # last first, so that recorded runs keep their draws
+            lengths = rng.gamma(shape, scale, block).round().clip(1, MAX_REPLY_TOKENS).astype(np.uint16)[::-1].tobytes()
+            yield array("H", lengths)  # the last draw first, so that recorded runs keep their draws
 
     draw: Callable[[], int] = chain.from_iterable(blocks()).__next__
     return draw

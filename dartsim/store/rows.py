@@ -23,6 +23,7 @@ from dartsim.core.types import (
     Task,
     Trajectory,
     Turn,
+    Turns,
 )
 from dartsim.store.blobs import BlobStore
 
@@ -82,7 +83,7 @@ def trajectory_of(row: Mapping[str, Any], task: Task, blobs: BlobStore | None) -
     attempt = Attempt(row["attempt"], task, row["group"], row["index"], row["seed"], row["turn_limit"], row["version"])
     return Trajectory(
         attempt=attempt,
-        turns=tuple(_turns(row["turns"], task.instruction, blobs)),
+        turns=Turns(_turns(row["turns"], task.instruction, blobs)),
         ending=Ending(row["ending"]),
         reward=row["reward"] if row["score"] is None else Score(row["reward"], score_record(row["score"])),
         cause=None if row["cause"] is None else json.loads(row["cause"]),

@@ -31,6 +31,7 @@ from dartsim.core.types import (
     Trajectory,
     TrajectoryState,
     Turn,
+    Turns,
     UpdateResult,
     Version,
     Weights,
@@ -53,7 +54,7 @@ def sample_attempt(number: int = 0, task: Task = TASK) -> Attempt:
 def sample_trajectory(number: int, *, reward: float | None = 1.0, num_turns: int = 2) -> Trajectory:
     """Return a finished attempt for checks; one without a reward is masked."""
     reply = Reply("WAIT", version=0, oldest_version=0, worker=0, prompt_tokens=100, response_tokens=10)
-    turns = (Turn(Observation(None, TASK.instruction), reply),) * num_turns
+    turns = Turns([Turn(Observation(None, TASK.instruction), reply)] * num_turns)
     ending = Ending.BROKEN if reward is None else Ending.DONE
     cause = "EnvBroken" if reward is None else None
     return Trajectory(sample_attempt(number), turns, ending, reward, cause, started=0.0, finished=60.0)

@@ -28,13 +28,17 @@ def _suite(text: str) -> tuple[tuple[str, int], ...]:
 
 
 SUITES: dict[str, tuple[tuple[str, int], ...]] = {
+    "errands": _suite("errands 1, errands 2, errands 3, errands 4, errands 5"),
     "locks": _suite("plain_locks 1, mixed_locks 3, odd_locks 3, plain_locks 3, mixed_locks 5, odd_locks 4"),
     "long": _suite(
         "plain_jobs 3, mixed_jobs 4, odd_jobs 2, recall_jobs 3, missing_jobs 3, odd_jobs 4, plain_jobs 8, "
         "mixed_jobs 9, odd_jobs 6, recall_jobs 6"
     ),
 }
-"""Name -> (family, difficulty) of its tasks, taken in turn: ``locks`` of 1 to 5 turns, ``long`` of 6 to 15."""
+"""Name -> (family, difficulty) of its tasks, taken in turn.
+
+Turns of a task: ``errands`` 2 to 6, ``locks`` 1 to 5, ``long`` 6 to 15.
+"""
 
 
 def mock_tasks(family: str, n: int, seed: int = 0, difficulty: int = 1, *, held_out: bool = False) -> list[Task]:

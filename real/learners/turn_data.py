@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dartsim.config.sections.trainer import AdvantageConfig
 from dartsim.core.errors import BatchUntrainable
-from dartsim.core.types import Batch, Trajectory, Turn
+from dartsim.core.types import Batch, Trajectory, Turn, Turns
 from dartsim.real.vlm.grammar import TokenGrammar
 from dartsim.real.vlm.images import Picture
 from dartsim.real.vlm.model import Vlm
@@ -140,7 +140,7 @@ def with_scores(data: TurnData, batch: Batch, entropy_BT: Tensor, logprob_BT: Te
     groups = tuple(
         replace(
             group,
-            trajectories=tuple(replace(t, turns=tuple(filled(turn) for turn in t.turns)) for t in group.trajectories),
+            trajectories=tuple(replace(t, turns=Turns(filled(turn) for turn in t.turns)) for t in group.trajectories),
         )
         for group in batch.groups
     )

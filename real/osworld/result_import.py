@@ -28,7 +28,7 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.png import Screenshot, check_png, decode_png
 from dartsim.core.rewards import reaches
-from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
+from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn, Turns
 from dartsim.envs.actions import ending, make_grammar
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.computer_13 import read_dictionary
@@ -186,7 +186,7 @@ class _AttemptReader:
         identity = digest.hexdigest()
         attempt = Attempt(number, task, -1, number, int(identity[:12], 16), len(turns), 0)
         end = Ending.TURN_LIMIT if over is None else Ending.FAIL if over == FAIL else Ending.DONE
-        return Trajectory(attempt, tuple(turns), end, score, None, 0.0, 0.0), identity
+        return Trajectory(attempt, Turns(turns), end, score, None, 0.0, 0.0), identity
 
     def _steps(self, rows: Sequence[Mapping[str, Any]]) -> list[_Step]:
         """Return the replies of the last attempt in the file, because a restarted runner appends to it."""

@@ -30,7 +30,7 @@ def test_the_three_of_dart_have_one_system(name):
 
 
 GPUS = ("1gpu", "8gpu", "16gpu")
-OUR_TEST_BED = {"tiny", "desktop", "coupled", "osworld-apps", "osworld-ui-tars"}
+OUR_TEST_BED = {"tiny", "errands", "desktop", "coupled", "osworld-apps", "osworld-ui-tars"}
 OUR_TEST_BED |= {*(f"osworld-{n}" for n in GPUS), *(f"osworld-dartsim-{n}" for n in GPUS)}
 """Presets that change weights without a restart and say what that costs, or are measured, by their own means."""
 

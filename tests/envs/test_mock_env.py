@@ -56,7 +56,7 @@ def test_screens_beyond_the_bounds_are_refused(size):
 
 def test_a_malformed_action_is_counted_and_changes_nothing():
     env = MockDesktop(width=112, height=112)
-    (task,) = mock_tasks("pages", 1)
+    (task,) = mock_tasks("errands", 1)
     env.reset(options={"task": task})
     before = env.observe()
     for count, text in enumerate(["nonsense", "pyautogui.click(1)", "\0", "{}", "", "(" * 300], start=1):
@@ -124,7 +124,7 @@ def test_a_dictionary_is_an_action_in_every_grammar():
 
 def test_one_click_decides_where_the_task_says_so():
     (task,) = mock_tasks("click_button", 1)
-    (other,) = mock_tasks("pages", 1)
+    (other,) = mock_tasks("errands", 1)
     env = MockDesktop(width=112, height=112)
     env.begin(task)
     assert not env.act("pyautogui.press('tab')")
@@ -220,7 +220,7 @@ def test_a_bad_step_is_refused_at_the_beginning(step):
 
 def test_a_frame_that_was_shown_is_never_written_to_again():
     env = MockDesktop(width=112, height=112)
-    env.begin(mock_tasks("pages", 1)[0])
+    env.begin(mock_tasks("errands", 1)[0])
     shown = env.observe().screenshot
     kept = shown.copy()
     env.act("pyautogui.click(40, 40)")

@@ -9,7 +9,7 @@ from dartsim.envs.render import episode_gif, episode_mp4
 image = pytest.importorskip("PIL.Image", reason="pictures need pillow")
 
 
-def episode(grammar="pyautogui", family="pages"):
+def episode(grammar="pyautogui", family="errands"):
     env = MockDesktop(width=112, height=112, grammar=grammar)
     frames: list = []
     score, actions = play_oracle(env, mock_tasks(family, 1, 0, 4)[0], frames=frames)

@@ -76,7 +76,7 @@ def test_difficulty_goes_from_one_step_to_fifteen():
             played = [len(play_oracle(env, task)[1]) for task in mock_tasks(family, 5, 0, difficulty)]
             steps[family, difficulty] = sum(played) / len(played)
     assert steps["click_button", 1] == 1
-    assert steps["pages", 10] == 11
+    assert steps["errands", 10] == 11
     assert 14 <= steps["plain_jobs", 10] <= 15
     assert all(steps[family, 10] >= steps[family, 1] for family in FAMILIES)
 

@@ -88,6 +88,17 @@ def test_long_work_is_counted(monkeypatch):
     assert found["simulated_hours"] > 0.1
 
 
+def test_costs_are_of_a_further_desktop_and_of_the_largest_turn():
+    rows = [
+        {"num_envs": size, "peak_rss_mb": 80.0 + size * 12e-3, "events_per_turn": events}
+        for size, events in ((1_000, 8.5), (10_000, 8.7))
+    ]
+    costs = speed.costs_of({"turns": rows, "growth": speed.memory_growth(0.1)})
+    assert costs["bytes_per_desktop"] == 12_000
+    assert costs["events_per_turn"] == 8.7
+    assert abs(costs["memory_growth_mb_per_hour"]) < 200.0
+
+
 def test_a_target_is_met_at_its_bound_and_unknown_without_its_figure():
     row = {"cpu_us_per_turn": 14.0, "plain_cpu_us_per_turn": 40.0, "bare_simpy_cpu_us_per_turn": 20.0}
     figures = {
@@ -97,9 +108,12 @@ def test_a_target_is_met_at_its_bound_and_unknown_without_its_figure():
         "day": {"cpu_seconds_per_day": 100.0},
         "until_steady": {"cpu_seconds": 1.0, "steady": False},
         "fuzz": {"simulated_hours_per_cpu_second": 12.0},
+        "bytes_per_desktop": 8_000,
+        "events_per_turn": 6.1,
+        "memory_growth_mb_per_hour": 0.1,
     }
     found = [target["met"] for target in speed.targets_of(figures)]
-    assert found == [True, False, True, True, True, None, False, True, True]
+    assert found == [True, False, True, True, True, None, False, True, True, True, False, True]
     assert [target["met"] for target in speed.targets_of({**figures, "compiled": False})][:3] == [None, False, None]
 
 

@@ -219,8 +219,9 @@ def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
     # The first model in float32; two published versions in bfloat16 and the next one; two checkpoints of the ranks.
     assert found.host.learner == 4 * parameters + 3 * 2 * parameters + 2 * state + pictures
     assert found.host.engines == 2 * 2 * parameters  # their first model, and a version that a start reads
-    # Two checkpoints of the run and the next one; and the model and the learner's state at its end.
-    assert found.host.run == 3 * state + 2 * parameters + state
+    # Two checkpoints of the run and the next one; the model and the learner's state at its end; and attempts.
+    frames = (200 + 38 + 8 * 8) * 30 * (3 * 1920 * 1080)
+    assert found.host.run == 3 * state + 2 * parameters + state + 0.2 * frames
     assert sum(found.as_json()["disk_gib"].values()) > 600
 
 

@@ -11,7 +11,7 @@ from dartsim.config import load
 from dartsim.config.load import from_tree
 from dartsim.config.settings import merge
 from dartsim.lab.measure import measure
-from dartsim.lab.virtual import compare, modeled_twin, twin
+from dartsim.lab.virtual import TwinCheck, compare, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.run import sim_cluster
 from dartsim.run.prepare import prepare, recorded_outcomes
@@ -178,3 +178,8 @@ def test_containers_whose_spares_are_set_up_ahead_are_modeled_as_such():
     kept = ("desktop.revert=fork", "desktop.variant=vm", "rollout.warm_envs=0")
     machines = modeled_twin(load(preset_name="desktop", overrides=kept))
     assert machines.backend.desktop_backend.reverts(machines)
+
+
+def test_a_negligible_figure_has_no_relative_error():
+    assert TwinCheck("sync_share", 7e-4, 2e-4).relative_error is None
+    assert TwinCheck("sync_share", 7e-4, 2e-3).relative_error == pytest.approx(2e-3 / 7e-4 - 1.0)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -16,15 +20,17 @@ from hypothesis import strategies as st
 
 from dartsim.cli.live import site_of
 from dartsim.config import load
+from dartsim.core.errors import ConfigError
 from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe.page.documents import levels
 from dartsim.observe.page.file import bundle, page_file, site_documents
 from dartsim.observe.page.runs import differences
 from dartsim.observe.page.server import PageServer, web_files
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
-from dartsim.observe.rundir import STATUS, lock_run
+from dartsim.observe.rundir import STATUS, SUMMARY, lock_run, read_run
 from dartsim.observe.states import POPULATIONS
 from dartsim.run.execute import execute
+from dartsim.run.resume import resumable
 from dartsim.run.watch import Watch
 
 HOSTILE = "<img src=x onerror=alert(1)></script>"
@@ -96,7 +102,7 @@ def test_attempts_add_up_to_what_the_run_counted_and_turns_have_their_times(fold
     assert all(turn["kept"] and turn["advantage"] is not None for turn in one["turns"])
     assert now["state"] == "finished"
     for part in now["populations"]:
-        assert sum(part["shares"].values()) == pytest.approx(1.0, abs=1e-3)
+        assert sum(part["states"].values()) == part["size"]
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 50.0), st.integers(0, 3)), min_size=2, max_size=60))
@@ -216,6 +222,34 @@ def test_a_run_in_memory_and_one_that_starts_have_documents(tmp_path):
         assert document(tmp_path / "new", "now")["state"] == "starting"
         for name in ("series", "lanes", "attempts"):
             assert document(tmp_path / "new", name)
+
+
+def test_a_folder_of_another_format_is_refused_in_one_sentence(copied):
+    for name in (STATUS, SUMMARY):
+        (copied / name).write_text(json.dumps(json.loads((copied / name).read_text()) | {"format": 999}))
+    for read in (lambda: document(copied, "now"), lambda: read_run(copied), lambda: resumable(copied)):
+        with pytest.raises(ConfigError, match="has format 999, and this dartsim reads format"):
+            read()
+
+
+def test_the_page_beside_a_run_stays_until_it_is_closed(tmp_path):
+    command = [sys.executable, "-m", "dartsim", "run", "coupled", "--hours", "0.2", "--show", "--out", "run"]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        said = ""
+        while not ("its page stays until Ctrl-C" in said and "page: http" in said):
+            line = run.stderr.readline()
+            assert line, said
+            said += line
+        port = int(re.search(r"page: http://127\.0\.0\.1:(\d+)/", said)[1])
+        with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request("GET", "/api/run/now")
+            assert json.loads(connection.getresponse().read())["state"] == "failed"  # it was too short to train
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 18
+    finally:
+        run.kill()
+        run.communicate()
 
 
 def with_row(folder, turns):

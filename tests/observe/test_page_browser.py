@@ -100,7 +100,15 @@ def lanes(sizes: dict[str, int], end: float) -> dict[str, Any]:
     chunks = [{"id": f"512:{k}", "from": 512 * k, "to": 512 * (k + 1)} for k in range(math.ceil(end / 512))]
     marks = [{"seconds": 300.0 * k, "kind": "update", "label": f"update {k}"} for k in range(1, int(end / 300))]
     marks.append({"seconds": 1000.0, "kind": "fault", "label": "a desktop crashed", "attempt": 3})
-    return {"from": 0.0, "to": end, "populations": populations, "chunks": chunks[-40:], "marks": marks}
+    marks.append({"seconds": 1200.0, "kind": "sync", "label": "weight sync, 20.0 s"})
+    idle = {
+        "from": end / 2,
+        "seconds": end / 240,
+        "shares": {name: {next(iter(CAUSES)): [0.5] * 120} for name in sizes},
+    }
+    return {
+        **{"from": 0.0, "to": end, "populations": populations, "chunks": chunks[-40:], "marks": marks, "idle": idle}
+    }
 
 
 def stays(sizes: dict[str, int], start: float, end: float, rng: Any, number: int) -> dict[str, Any]:
@@ -148,7 +156,7 @@ def series(end: float) -> dict[str, Any]:
     thirds = dict.fromkeys(("hard", "middle", "easy"), [1 / 3] * 10)
     return {
         "seconds": seconds,
-        "rates": {"trained_turns_per_minute": rising},
+        "rates": {"generated_turns_per_minute": rising},
         "utilization": {"env_utilization": rising, "gpu_utilization": rising},
         "updates": {**axes, "reward": rising, "loss": [None, *rising[1:]], "entropy": rising, "kl": [None] * 10},
         "success": {**axes, **bands, "rate": rising, "tasks": 128},
@@ -305,6 +313,7 @@ def test_an_attempt_is_stepped_through(visit):
     until(page, "document.querySelector('.screen img')?.naturalWidth === 64")
     box, point = page.locator(".screen").bounding_box(), page.locator(".point").bounding_box()
     assert point["x"] + point["width"] / 2 == pytest.approx(box["x"] + box["width"] / 4, abs=1)
+    assert page.get_by_text("What made the difference?").locator("a").all_inner_texts() == ["turn 2", "attempt 32"]
     page.keyboard.press("ArrowRight")
     page.get_by_text("turn 2 of 3").wait_for()
     assert page.locator(".screen svg line").count() == 1
@@ -414,6 +423,7 @@ def test_a_run_that_is_killed_while_it_is_watched(visit, serve, tmp_path):
         visitor = visit(serve(Site([tmp_path / "run"], tmp_path, lambda *_: [])).url)
         page = visitor.open("now", runs="run")
         page.locator(".badge", has_text="running").wait_for()
+        page.locator(".verdict").wait_for()  # what limits it stands there while it runs
         for view in ("schedule", "learning", "attempts"):
             visitor.open(view, runs="run")
         page = visitor.open("now", runs="run")

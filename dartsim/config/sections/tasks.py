@@ -20,7 +20,7 @@ class TasksConfig(Section):
     count: int = Field(
         181, ge=1, le=1_000_000, description="Number of generated, mock or numbered gym tasks (DART run history: 181)."
     )
-    mock: str = Field("click_button", description="mock: a family of tasks, or a suite (locks, long).")
+    mock: str = Field("click_button", description="mock: a family of tasks, or a suite (errands, locks, long).")
     desktop: str = Field(
         "panel",
         description="desktop: panel (generated, one click), pages (generated, 5 to 7 clicks, then done), or apps (real "

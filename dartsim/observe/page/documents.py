@@ -1,9 +1,9 @@
 """The documents of a page: each is a JSON value and a pure function of a run directory.
 
     now        state, progress, verdict, alarms, counts, populations, waits, causes of idle time
-    states     titles, labels, colors and meanings of all states, causes, endings and drops
+    states     titles, labels, colors and meanings of all states and causes
     series     rates, shares, updates and success over time
-    lanes      shares of each state over the whole run at several scales; chunks of single stays; marks
+    lanes      shares of each state over the whole run at several scales; chunks of stays; causes of idle time; marks
     lanes/W:K  the stays between W * K and W * (K + 1) seconds
     attempts   the newest attempts as columns
     attempt/N  the turns of one attempt
@@ -20,15 +20,15 @@ import sqlite3
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dartsim.core.errors import ConfigError, StoreFault, TornRecord
 from dartsim.core.files import below
 from dartsim.core.png import check_png
-from dartsim.core.types import Drop, Ending
 from dartsim.observe.bias import EASY, HARD
-from dartsim.observe.figures import MAX_UPDATES, UTILIZATIONS, intervals, thinned
+from dartsim.observe.figures import MAX_UPDATES, intervals, thinned
 from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.page.run_state import ENDED, plain_figures, read_status, shown_state
 from dartsim.observe.recording import (
@@ -45,7 +45,7 @@ from dartsim.observe.recording import (
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
 from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, is_locked
-from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState
+from dartsim.observe.states import AT_WORK, CAUSES, IDLE_BINS, POPULATIONS, DesktopState, EngineState
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
 
@@ -65,6 +65,8 @@ CHUNK_ROWS = 8_000
 """A chunk of stays has about this many."""
 MAX_SCREEN_BYTES = 32 * 2**20
 
+LISTED = ("attempt", "task", "group", "version", "ending", "cause", "reward", "num_turns", "started")
+"""Columns of ``attempts.jsonl`` that the list of attempts has."""
 METRICS_SHOWN: Mapping[str, tuple[str, ...]] = {
     "loss": ("learner/loss",),
     "entropy": ("objective/entropy",),
@@ -94,7 +96,7 @@ class RunDocuments:
             "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS, STATES)),
             "states": (states, ()),
             "series": (self.series, (SNAPSHOTS, METRICS, SUMMARY)),
-            "lanes": (self.lanes, (STATES, SEGMENTS, METRICS)),
+            "lanes": (self.lanes, (STATES, SEGMENTS, METRICS, SUMMARY)),
             "attempts": (self.attempts, (ATTEMPTS,)),
         }
 
@@ -136,20 +138,16 @@ class RunDocuments:
         updates = run.get("updates")
         if isinstance(updates, int) and updates > 0:
             shares.append(counts.get("updates", 0) / updates)
-        written = self._time_of(STATUS)
         return {
             "name": status["name"],
-            "preset": status.get("preset"),
             "scheduler": config.get("scheduler", status.get("preset")),
             "seed": status.get("seed"),
             "clock": "simulated" if status.get("clock") == "virtual" else "real",
             "state": state,
             "run_seconds": done,
             "of_seconds": whole,
-            "of_updates": updates if isinstance(updates, int) else None,
             "progress": 1.0 if state == "finished" else min(1.0, max(shares)),
-            "eta_seconds": None if state in ENDED else self._eta(max(shares), written),
-            "at": status.get("silent_since") or written,
+            "eta_seconds": None if state in ENDED else self._eta(max(shares)),
             "verdict": summary.get("verdict") or status.get("verdict") or summary.get("failure"),
             "error": status.get("error") or (summary.get("failure") if state == "failed" else None),
             "alarms": [
@@ -166,37 +164,14 @@ class RunDocuments:
             ],
             "counts": [{"name": name, "value": number} for name, number in counts.items()],
             "figures": plain_figures(summary),
-            "populations": self._populations(status),
+            "populations": _populations(status),
             "waiting": _waiting(status),
             "idle": self._idle(state),
         }
 
-    def _populations(self, status: Mapping[str, Any]) -> list[dict[str, Any]]:
-        members = _present_states(status)
-        rows = self._cached(STATES, read_state_rows)
-        populations = []
-        for name, info in POPULATIONS.items():
-            spent = rows[-1][STATE_COLUMNS[name]] if rows else ()
-            whole = sum(spent)
-            counted = Counter(state for state, _ in members[name].values())
-            populations.append(
-                {
-                    "name": name,
-                    "size": len(members[name]),
-                    "states": {info.states(state).key: number for state, number in sorted(counted.items())},
-                    "shares": {
-                        state.key: round(seconds / whole, 6)
-                        for state, seconds in zip(info.states, spent, strict=False)
-                        if whole and seconds
-                    },
-                }
-            )
-        return populations
-
     def _idle(self, state: str) -> dict[str, Any] | None:
         """Return the share of time of each population at work and in each cause; of the newest time, if it runs."""
-        ended = state in ENDED and (self.folder / SUMMARY).is_file()
-        attributed = self._json(IDLE) if ended else self._kept("idle", (SEGMENTS, STATUS), self._attributed)
+        attributed = self._attributed(state)
         if not attributed:
             return None
         length = attributed["end_seconds"] - attributed["start_seconds"]
@@ -212,29 +187,34 @@ class RunDocuments:
             },
         }
 
-    def _attributed(self) -> Any:
-        """Return the causes of idle time in the recorded stays, as ``idle.json`` has them after the end."""
+    def _attributed(self, state: str) -> Any:
+        """Return the causes of idle time: ``idle.json`` if there is one, otherwise those in the newest stays."""
+        if state in ENDED and (self.folder / SUMMARY).is_file():
+            return self._json(IDLE)
         from dartsim.observe.idle import attribute  # needs numpy
         from dartsim.observe.window import window_of
 
-        segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
-        window = window_of(segments) if segments else None
-        return None if window is None else attribute(window)
+        def found() -> Any:
+            segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
+            window = window_of(segments) if segments else None
+            return None if window is None else attribute(window)
+
+        return self._kept("idle", (SEGMENTS, STATUS), found)
 
     def series(self) -> dict[str, Any]:
         snapshots = self._cached(SNAPSHOTS, lambda path: read_snapshots(path, until=math.inf))
         columns = intervals(thinned(snapshots, MAX_POINTS))
         updates = self._updates()
         shown = thinned(updates, MAX_UPDATES)
-        samples, total = {}, 0
-        for record in updates:
-            total += record.num_turns
-            samples[record.update] = total
+        samples = dict(zip((r.update for r in updates), accumulate(r.num_turns for r in updates), strict=True))
+        rates = [
+            60.0 * (samples[late.update] - samples[early.update]) / max(1e-6, late.time - early.time)
+            for early, late in pairwise(shown)
+        ]
         return {
             "seconds": [round(3600.0 * hours, 3) for hours in columns["to_hours"]],
-            "rates": columns["rates"],
-            "utilization": {name: columns["utilization"][name] for name in UTILIZATIONS},
-            "shares": columns["shares"],
+            "rates": {"generated_turns_per_minute": columns["rates"]["generated_turns_per_minute"]},
+            "utilization": columns["utilization"],
             "updates": {
                 "version": [record.update for record in shown],
                 "seconds": [round(record.time, 3) for record in shown],
@@ -242,7 +222,7 @@ class RunDocuments:
                 "reward": [_number(record.mean_reward) for record in shown],
                 "turns": [record.num_turns for record in shown],
                 "staleness": [_number(record.staleness_mean) for record in shown],
-                "staleness_max": [record.staleness_max for record in shown],
+                "turns_per_minute": [None, *map(_number, rates)][: len(shown)],
                 "reply_tokens": [
                     _ratio(record.metrics, "learner/response_tokens", "learner/turns") for record in shown
                 ],
@@ -319,13 +299,30 @@ class RunDocuments:
             "to": round(max([end, *ends]), 3),
             "populations": populations,
             "chunks": [{"id": f"{width}:{k}", "from": width * k, "to": width * (k + 1)} for k in known],
+            "idle": self._idle_bins(),
             "marks": self._marks(),
         }
+
+    def _idle_bins(self) -> dict[str, Any] | None:
+        """Return the share of each population in each cause of idle time, by bin of the time that is known."""
+        attributed = self._attributed(_status(self.folder)["state"])
+        if not attributed:
+            return None
+        start, end = attributed["start_seconds"], attributed["end_seconds"]
+        shares = {
+            name: {cause: values for cause, values in population["shares"].items() if cause != AT_WORK}
+            for name, population in attributed["populations"].items()
+        }
+        return {"from": start, "seconds": (end - start) / IDLE_BINS, "shares": shares}
 
     def _marks(self) -> list[dict[str, Any]]:
         marks: list[dict[str, Any]] = [
             {"seconds": round(record.time, 3), "kind": "update", "label": f"update {record.update}"}
             for record in self._updates()
+        ]
+        marks += [
+            {"seconds": round(start, 3), "kind": "sync", "label": f"weight sync, {end - start:.1f} s"}
+            for start, end in self._syncs()
         ]
         marks += [
             {"seconds": alarm["since_seconds"], "kind": "alarm", "label": alarm["name"]}
@@ -337,6 +334,17 @@ class RunDocuments:
             if row.columns.cause and row.columns.ending != "cancelled"
         ]
         return sorted(marks[-MAX_MARKS:], key=lambda mark: float(mark["seconds"]))
+
+    def _syncs(self) -> list[list[float]]:
+        """Return when engines loaded weights, as far as their stays are kept; loads of several at a time are one."""
+        syncs: list[list[float]] = []
+        engines = dict(zip(POPULATIONS, self._segments(), strict=False)).get("engines", ())
+        for start, end in sorted(stay[2:] for stay in engines if stay[1] == EngineState.LOADING):
+            if syncs and start <= syncs[-1][1]:
+                syncs[-1][1] = max(syncs[-1][1], end)
+            elif start > 0.0:  # not those at the start
+                syncs.append([start, end])
+        return syncs
 
     def chunk(self, name: str) -> dict[str, Any]:
         """Return the stays that begin or end in a chunk, by member and time, with the attempt of each desktop's."""
@@ -364,13 +372,9 @@ class RunDocuments:
         everything = self._attempts()
         rows = list(everything.values())[-MAX_ATTEMPTS:]
         kept = self._attempts_with_turns()
-        columns: dict[str, list[Any]] = {
-            ("index" if name == "place" else name): [getattr(row.columns, name) for row in rows]
-            for name in AttemptColumns._fields
-        }
         return {
             "total": max(len(everything), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
-            **columns,
+            **{name: [getattr(row.columns, name) for row in rows] for name in LISTED},
             "state": [row.state for row in rows],
             "reason": [row.reason for row in rows],
             "update": [row.update for row in rows],
@@ -392,7 +396,6 @@ class RunDocuments:
 
         return {
             **own._asdict(),
-            "index": own.place,
             "state": row.state,
             "reason": row.reason,
             "update": row.update,
@@ -400,7 +403,6 @@ class RunDocuments:
             "turns_missing": why,
             "turns": [
                 {
-                    "number": place,
                     "started": nth(starts, place),
                     "model_seconds": nth(reply_seconds, place),
                     "desktop_seconds": nth(act_seconds, place),
@@ -456,7 +458,6 @@ class RunDocuments:
             "prompt_tokens": turn.prompt_tokens,
             "response_tokens": turn.response_tokens,
             "version": turn.version,
-            "engine": turn.worker,
             "screen": screen,
         }
 
@@ -568,29 +569,23 @@ class RunDocuments:
                 stamps.append(None)
         return tuple(stamps)
 
-    def _time_of(self, name: str) -> float | None:
-        """Return the wall-clock time at which a file was written, seconds since 1970."""
-        stamp = self._stamp(name)[0]
-        return None if stamp is None else stamp[0] / 1e9
-
-    def _eta(self, share: float, written: float | None) -> float | None:
+    def _eta(self, share: float) -> float | None:
         """Return the seconds that the rest of a run takes, if it goes on as fast as so far."""
-        begun = self._time_of(CONFIG)
+        begun, written = self._stamp(CONFIG, STATUS)
         if begun is None or written is None or not 0.0 < share <= 1.0:
             return None
-        return round((written - begun) * (1.0 - share) / share, 1)
+        return round((written[0] - begun[0]) / 1e9 * (1.0 - share) / share, 1)
 
 
 WITH_TURNS = "SELECT attempt FROM trajectories WHERE turns IS NOT NULL"
 
 
 def states() -> dict[str, Any]:
-    """Return the tables of states, causes, endings and reasons for drops."""
+    """Return the tables of states and causes."""
     return {
         "populations": {
             name: {
                 "title": info.title,
-                "member": info.member,
                 "states": [
                     {"key": s.key, "label": s.info.label, "color": s.info.color, "meaning": s.info.meaning}
                     for s in info.states
@@ -600,8 +595,6 @@ def states() -> dict[str, Any]:
         },
         "at_work": AT_WORK,
         "causes": [{"label": label, "color": info.color, "meaning": info.meaning} for label, info in CAUSES.items()],
-        "endings": [str(ending) for ending in Ending],
-        "drops": [str(reason) for reason in Drop],
     }
 
 
@@ -671,6 +664,15 @@ def _present_states(status: Mapping[str, Any]) -> dict[str, dict[int, tuple[int,
     return found
 
 
+def _populations(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return how many members of each population are in which state."""
+    populations = []
+    for name, members in _present_states(status).items():
+        counted = Counter(POPULATIONS[name].states(state).key for state, _ in members.values())
+        populations.append({"name": name, "size": len(members), "states": dict(counted)})
+    return populations
+
+
 def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what components wait for, those of one kind and state together, the longest wait of each as example."""
     kinds = {info.member: name for name, info in POPULATIONS.items()}
@@ -694,7 +696,6 @@ def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "woken_by": oldest["woken_by"],
                 "example": oldest["component"],
                 "detail": oldest["detail"],
-                "since_seconds": oldest["since_seconds"],
             }
         )
     return waiting

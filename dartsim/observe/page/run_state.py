@@ -11,7 +11,7 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.files import below
-from dartsim.observe.rundir import CONFIG, STATUS, SUMMARY, is_locked, refuse_evaluation
+from dartsim.observe.rundir import CONFIG, STATUS, SUMMARY, is_locked, refuse_evaluation, refuse_format
 
 SILENT_SECONDS = 60.0
 """Time after which a real-time run, which writes its status every few seconds, is reported as silent."""
@@ -47,6 +47,7 @@ def read_status(folder: Path) -> dict[str, Any]:
             f"{path} is damaged or from elsewhere: it holds no status of a run. A running run writes it again in "
             f"seconds; otherwise remove it, and `dartsim run {folder}` goes on with the run"
         )
+    refuse_format(folder, status)
     if status["state"] not in ENDED and not running:
         status["state"] = "crashed"
         status["error"] = "its process is gone and has not written its end"

@@ -1,4 +1,4 @@
-"""Short tasks of clicks: buttons, pages, and locks."""
+"""Short tasks of clicks: buttons, errands, and locks."""
 
 from __future__ import annotations
 
@@ -38,34 +38,41 @@ def click_button(rng: np.random.Generator, difficulty: int) -> TaskDraft:
     num_others = min(difficulty - 1, _CELLS - 1)
     colors = pick(rng, COLORS, 1 + num_others) if num_others else ["red"]
     places = rng.permutation(_CELLS)[: len(colors)].tolist()
-    cells = [widget("space", f"space{i}") for i in range(_CELLS)]
-    for place, color in zip(places, colors, strict=True):
-        cells[place] = _inset_button(rng, f"cell{place}", color)
+    cells = {place: _inset_button(rng, f"cell{place}", color) for place, color in zip(places, colors, strict=True)}
     name = f"screen.cell{places[0]}"
     return TaskDraft(
         f"Press the {colors[0]} button.",
         expect("exact_match", {"type": "mock_pressed", "window": "screen"}, [name]),
         [["press", name]],
-        [background(rng), window(id="screen", bare=True, pages=[rows_of(cells, 3)])],
+        [background(rng), window(id="screen", bare=True, pages=[_sparse("", cells)])],
         auto_done=True,
     )
 
 
-def pages(rng: np.random.Generator, difficulty: int) -> TaskDraft:
-    """Draw pages with one red button each, which turns the page; clicks beside it do nothing."""
-    steps, names, place = [], [], int(rng.integers(_CELLS))
+def errands(rng: np.random.Generator, difficulty: int) -> TaskDraft:
+    """Draw pages with a red button, which turns the page, and a blue one, which leads to a dead end.
+
+    The way back is a black button, so a wrong press costs two turns; a click beside the buttons costs one.
+    """
+    steps, dead_ends = [], []
     for number in range(difficulty):
-        cells = [widget("space", f"page{number}space{i}") for i in range(_CELLS)]
-        cells[place] = widget("button", f"page{number}", color="red", command="next")
-        steps.append(rows_of(cells, 3))
-        names.append(f"screen.page{number}")
-        place = (place + 1 + int(rng.integers(_CELLS - 1))) % _CELLS  # another cell, so that a turn is visible
+        right, wrong, back = (int(cell) for cell in (*rng.permutation(_CELLS)[:2], rng.integers(_CELLS)))
+        red = _inset_button(rng, f"page{number}", "red", command="next")
+        blue = _inset_button(rng, f"wrong{number}", "blue", command=f"page:{difficulty + 1 + number}")
+        steps.append(_sparse(f"page{number}", {right: red, wrong: blue}))
+        black = _inset_button(rng, f"back{number}", "black", command=f"page:{number}")
+        dead_ends.append(_sparse(f"dead{number}", {back: black}))
     return TaskDraft(
         "Press the red button of each page.",
-        expect("exact_match", {"type": "mock_pressed", "window": "screen"}, names),
-        [["press", name] for name in names],
-        [background(rng, 215), window(id="screen", bare=True, pages=[*steps, _end_page()])],
+        expect("exact_match", {"type": "mock_pages", "windows": ["screen"]}, [difficulty]),
+        [["page", "screen", difficulty]],
+        [background(rng), window(id="screen", bare=True, pages=[*steps, _end_page(), *dead_ends])],
     )
+
+
+def _sparse(page: str, placed: dict[int, Spec]) -> list[list[Spec]]:
+    """Return a page of nine cells that is empty but for the placed widgets."""
+    return rows_of([placed.get(cell) or widget("space", f"{page}space{cell}") for cell in range(_CELLS)], 3)
 
 
 # Locks: pages full of buttons of one color, on each of which one button is right. Which one follows from the color
@@ -101,9 +108,7 @@ def locks(rng: np.random.Generator, difficulty: int, colors: tuple[str, ...]) ->
 
 def _end_page() -> list[list[Spec]]:
     """Return the page after the last button."""
-    cells = [widget("space", f"end{place}") for place in range(_CELLS)]
-    cells[_CELLS // 2] = widget("label", "end", text="OK")
-    return rows_of(cells, 3)
+    return _sparse("end", {_CELLS // 2: widget("label", "end", text="OK")})
 
 
 def _page(rng: np.random.Generator, number: int, color: str) -> list[list[Spec]]:
@@ -117,7 +122,7 @@ def _page(rng: np.random.Generator, number: int, color: str) -> list[list[Spec]]
 
 FAMILIES = (
     Family("click_button", "d - 1 buttons of other colors; one click ends the episode", click_button),
-    Family("pages", "d pages, each with a red button that turns it; then done", pages),
+    Family("errands", "d pages, each with a red button that turns it and a blue one to a dead end; then done", errands),
     *(
         Family(f"{name}_locks", f"1 to 5 pages, each {', '.join(colors)}", partial(locks, colors=colors))
         for name, colors in (("plain", PLAIN), ("mixed", MIXED), ("odd", ODD))

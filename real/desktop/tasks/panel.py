@@ -1,8 +1,8 @@
 """Tasks of clicks for a small model: a full-screen panel with red buttons on a grid.
 
-They correspond to the mock desktop's families ``click_button`` (``panel_tasks``) and ``pages`` (``page_tasks``), so
-that a model trained there can be tried on a real desktop. They use OSWorld's task schema with an additional key:
-``auto_done``, the first click ends the episode.
+They correspond to the mock desktop's families ``click_button`` (``panel_tasks``) and ``errands`` without dead ends
+(``page_tasks``), so that a model trained there can be tried on a real desktop. They use OSWorld's task schema with an
+additional key: ``auto_done``, the first click ends the episode.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4, MIN_PIX
  */
 
 /** Colors of the theme, by kind of mark. @type {Record<string, string>} */
-const MARK_COLORS = { update: "update", fault: "bad", alarm: "warn" };
+const MARK_COLORS = { update: "update", fault: "bad", alarm: "warn", sync: "sync" };
 
 /** All schedules on the page, which move together. @type {Set<LanesPlot>} */
 const together = new Set();
@@ -254,7 +254,7 @@ class LanesPlot extends Plot {
   #layout(bottom, visible) {
     /** @type {Population[]} */
     const populations = this.data.populations, room = bottom - MAP - MARKS - GAP * populations.length;
-    const wants = populations.map(({ size }) => size === 1 ? 18 : size ? Math.min(3 * size, 1200) + 20 : 40);
+    const wants = populations.map(({ size }) => size === 1 ? 18 : size ? Math.min(3 * size, 1200) + 20 : 24);
     const heights = wants.map((want) => Math.min(want, room / 5)), rest = room - heights.reduce((a, b) => a + b, 0);
     heights[wants.indexOf(Math.max(...wants))] += rest;
     let top = MAP + MARKS;
@@ -335,6 +335,7 @@ class LanesPlot extends Plot {
     pen.textAlign = "left";
     for (const { time, kind, label } of marks) {
       const x = toX(time), update = kind === "update";
+      if (update && x < free) continue;
       pen.fillStyle = color(MARK_COLORS[kind] ?? "muted");
       pen.fillRect(x, MAP + (update ? 17 : 5), update ? 1 : 2, 8);
       if (update ? sparse : kind === "alarm") {
@@ -342,7 +343,7 @@ class LanesPlot extends Plot {
         pen.fillRect(x, MAP + MARKS - 4, 1, bottom - MAP - MARKS);
         pen.globalAlpha = 1;
       }
-      if (!update || x < free) continue;
+      if (!update) continue;
       pen.fillStyle = color("muted");
       pen.fillText(label, x + 3, MAP + 21);
       free = x + pen.measureText(label).width + 12;

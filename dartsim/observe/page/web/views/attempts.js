@@ -64,22 +64,29 @@ export const groupRows = (columns, group) => [...columns.group.keys()].filter((r
 
 /** The attempts of a group beside each other. @param {string} run @param {any} columns @param {number} id */
 async function group(run, columns, id) {
-  const rows = groupRows(columns, id);
-  const played = await Promise.all(rows.map((row) => columns.has_turns[row] ? get(`${run}/attempt/${columns.attempt[row]}`) : null));
-  const best = played.reduce((best, one) => one && (!best || (one.reward ?? -1) > (best.reward ?? -1)) ? one : best, null);
+  const rows = groupRows(columns, id), played = await playable(run, columns, rows), best = played[0];
   return h("section.stack", {},
     h("h1", {}, `Group ${id}: ${columns.task[rows[0]] ?? "there is none"}`),
     best && h("p", {}, best.instruction),
     h("div.panel", {}, table("Attempts of the group", HEADS, rows.map((row) => cells(run, columns, row)))),
     best ? h("div.side", { tabindex: 0, role: "region", "aria-label": "Turns side by side" },
-      ...played.filter(Boolean).map((attempt) => column(run, attempt, best)))
+      ...played.map((attempt) => column(run, attempt, best)))
       : h("p.muted", {}, "Their turns were not kept."));
 }
+
+/** The first turn in which an attempt did something else than another; -1 if there is none. @param {any[]} turns
+ * @param {any[]} others */
+export const parting = (turns, others) => turns.findIndex((turn, k) => turn.action !== others[k]?.action);
+
+/** Those attempts of a group whose turns are kept, the best first. @param {string} run @param {any} columns
+ * @param {number[]} rows @returns {Promise<any[]>} */
+export const playable = async (run, columns, rows) => (await Promise.all(rows.filter((row) => columns.has_turns[row])
+  .map((row) => get(`${run}/attempt/${columns.attempt[row]}`)))).filter(Boolean).sort((a, b) => (b.reward ?? -1) - (a.reward ?? -1));
 
 /** An attempt's actions; the first that the best attempt did not take is marked. @param {string} run @param {any} played
  * @param {any} best */
 function column(run, { attempt, reward, ending, turns }, best) {
-  const parts = turns.findIndex((turn, k) => turn.action !== best.turns[k]?.action);
+  const parts = parting(turns, best.turns);
   return h("div.panel", {}, h("h2", {}, `Attempt ${attempt}: ${reward === null ? ending : number(reward)}`),
     h("ol.turns", {}, ...turns.map((turn, k) => h("li", { class: k === parts ? "parts" : turn.kept === false ? "cut" : null },
       h("a", { href: viewLink(run, "player", { attempt, turn: String(k) }) }, turn.action || "no action"),

@@ -20,9 +20,9 @@ const UPDATES = [
   ["staleness", "Staleness", "versions, mean of the batch"],
   ["masked_share", "Masked", "share of tokens", percent],
   ["turns", "Turns per update", "turns"],
+  ["turns_per_minute", "Trained turns per minute", "from update to update"],
 ];
 const OVER = /** @type {Record<string, string>} */ ({ seconds: "hours", version: "versions", samples: "trained turns" });
-const RATES = [["trained_turns_per_minute", "Trained turns per minute"], ["generated_turns_per_minute", "Generated turns per minute"]];
 const USED = [["env_utilization", "Desktops used"], ["gpu_utilization", "Engines used"]];
 
 /** @param {string[]} runs */
@@ -42,7 +42,7 @@ export async function learning(runs) {
     figure("Success on held-out tasks", "95 % intervals", lines((series) => series.success, "rate"), percent),
     ...UPDATES.map(([key, title, note, show]) => figure(title, note, lines((series) => series.updates, key), show)),
     ...drawn.map(({ run, series }) => difficulty(drawn.length > 1 ? `: ${run}` : "", series.difficulty, over)),
-    ...RATES.map(([key, title]) => figure(title, "", lines(({ seconds, rates }) => ({ seconds, ...rates }), key))),
+    figure("Generated turns per minute", "", lines(({ seconds, rates }) => ({ seconds, ...rates }), "generated_turns_per_minute")),
     ...USED.map(([key, title]) => figure(title, "share of the time", lines(({ seconds, utilization }) => ({ seconds, ...utilization }), key), percent)),
   ].filter(Boolean);
   return h("section.stack", {},

@@ -41,7 +41,7 @@ function one(run, found, states, series) {
     h("div.columns", {},
       h("div.panel.stack", {}, h("h2", {}, state === "running" ? "What they do now" : "What they did at last"),
         ...found.populations.map((population) => does(population, states.populations[population.name]))),
-      found.idle && h("div.panel.stack", {}, h("h2", {}, "Why they were idle"),
+      found.idle && h("div.panel.stack", {}, h("h2", {}, `Why they were idle, ${clock(found.idle.from_seconds)} to ${clock(found.idle.to_seconds)}`),
         ...Object.entries(found.idle.populations).map(([key, causes]) =>
           idle(states.populations[key].title, causes, states))),
       curves(series)),
@@ -52,12 +52,12 @@ function one(run, found, states, series) {
 function counts(found, series) {
   const last = (/** @type {any[] | undefined} */ values) => values?.findLast((value) => value !== null);
   const by = Object.fromEntries(found.counts.map(({ name, value }) => [name, value]));
-  const { success, rates, utilization } = series ?? {}, rate = last(success?.rate);
+  const { success, updates, utilization } = series ?? {}, rate = last(success?.rate);
   const masked = Object.entries(by).filter(([name]) => name.startsWith("fault/")).reduce((sum, [, value]) => sum + value, 0);
   /** @type {[string, string | undefined][]} */
   const all = [
     ["success on held-out tasks", rate === undefined ? undefined : `${percent(rate)} (${percent(last(success.low))} to ${percent(last(success.high))})`],
-    ["trained turns/min", number(found.figures.trained_turns_per_minute ?? last(rates?.trained_turns_per_minute))],
+    ["trained turns/min", number(found.figures.trained_turns_per_minute ?? last(updates?.turns_per_minute))],
     ["desktops used", percent(found.figures.env_utilization ?? last(utilization?.env_utilization))],
     ["engines used", percent(found.figures.gpu_utilization ?? last(utilization?.gpu_utilization))],
     ["updates", number(by.updates ?? 0)],
@@ -91,10 +91,10 @@ function idle(title, causes, states) {
 
 /** Success or reward, and the rate, in small. @param {any} series */
 function curves(series) {
-  const { seconds = [], rates = {}, success, updates } = series ?? {}, hours = (values) => values.map((value) => value / 3600);
+  const { success, updates } = series ?? {}, hours = (values) => values.map((value) => value / 3600);
   const learns = success?.rate?.length ? { title: "Success on held-out tasks", x: success.seconds, y: success.rate, low: success.low, high: success.high, dots: true }
     : updates?.reward?.length && { title: "Reward", x: updates.seconds, y: updates.reward };
-  const rate = rates.trained_turns_per_minute && { title: "Trained turns per minute", x: seconds, y: rates.trained_turns_per_minute };
+  const rate = updates?.turns_per_minute?.length > 0 && { title: "Trained turns per minute", x: updates.seconds, y: updates.turns_per_minute };
   const drawn = [learns, rate].filter(Boolean);
   return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), ...drawn.map(({ title, x, ...line }) =>
     linesFigure({ title, over: "hours", floor: 0, size: 110, lines: [{ name: title, color: PALETTE[0], x: hours(x), ...line }],

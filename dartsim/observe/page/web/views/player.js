@@ -3,7 +3,7 @@
 import { clock, duration, h, number, percent, table } from "../dom.js";
 import { get, screen } from "../source.js";
 import { current, go, link, viewLink } from "../state.js";
-import { groupRows } from "./attempts.js";
+import { groupRows, parting, playable } from "./attempts.js";
 import { around } from "./now.js";
 
 /** @param {string[]} runs */
@@ -12,7 +12,9 @@ export async function player([run]) {
   const row = columns?.attempt.indexOf(attempt) ?? -1, played = await get(`${run}/attempt/${attempt}`);
   if (!played) return h("p.muted", {}, `There is no attempt ${state.attempt}.`);
   const turns = played.turns, k = Math.max(0, Math.min(turns.length - 1, Number(state.turn ?? 0)));
-  const others = row < 0 ? [attempt] : groupRows(columns, columns.group[row]).map((row) => columns.attempt[row]);
+  const rows = row < 0 ? [] : groupRows(columns, columns.group[row]);
+  const others = row < 0 ? [attempt] : rows.map((row) => columns.attempt[row]);
+  const peers = (await playable(run, columns, rows)).filter((one) => one.attempt !== attempt);
   const to = (turn) => go({ turn: String(Math.max(0, Math.min(turns.length - 1, turn))) });
   const other = (step) => go({ attempt: String(others.at((others.indexOf(attempt) + step) % others.length)) });
   const keys = {
@@ -21,7 +23,7 @@ export async function player([run]) {
   };
   const next = turns[k + 1]?.screen && screen(run, turns[k + 1].screen);
   if (next) new Image().src = next; // there when it is wanted
-  return h("section.stack", { keys }, facts(run, played, others), !turns.length ?
+  return h("section.stack", { keys }, facts(run, played, others), difference(run, played, peers), !turns.length ?
     h("p.muted", {}, played.turns_missing ?? "It has no turns.") :
     h("div.player", {},
       h("div.panel", {}, picture(run, turns[k]),
@@ -51,6 +53,17 @@ function facts(run, played, others) {
     [h("a", { href: viewLink(run, "attempts", { group }) }, `group ${group}`), others.map((one) =>
       h("a.chip", { href: link({ attempt: String(one) }), "aria-current": one === attempt ? "true" : null }, one))],
   ]));
+}
+
+/** Where it parted from the best attempt of its group with another reward. @param {string} run @param {any} played
+ * @param {any[]} peers the best first */
+function difference(run, played, peers) {
+  const other = peers.find((one) => one.reward !== played.reward), k = other ? parting(played.turns, other.turns) : -1;
+  if (k < 0) return null;
+  const instead = other.turns[k]?.action;
+  return h("p.panel", {}, "What made the difference? From ", h("a", { href: link({ turn: String(k) }) }, `turn ${k + 1}`), " on it is unlike ",
+    h("a", { href: viewLink(run, "player", { attempt: other.attempt, turn: String(k) }) }, `attempt ${other.attempt}`),
+    ` (reward ${number(other.reward)}), which ${instead ? `did ${instead}` : "had ended"}.`);
 }
 
 /** What the model said, and what became of it. @param {any} turn */
@@ -105,7 +118,7 @@ function strip({ tokens, logprobs, entropies }) {
   const size = (nats) => ({ height: `${Math.min(100, 25 * (nats ?? 0))}%` });
   const rows = logprobs.map((logprob, k) => [String(tokens?.[k] ?? k), percent(Math.exp(logprob)), logprob.toFixed(2), entropies?.[k]?.toFixed(2) ?? "–"]);
   return h("div", {},
-    h("p.muted", {}, `${rows.length} tokens: surprise upwards, entropy downwards, up to 2 nats`),
+    h("p.muted", {}, `${rows.length} token${rows.length > 1 ? "s" : ""}: surprise upwards, entropy downwards, up to 2 nats`),
     h("div.strip", { "aria-hidden": "true" }, ...logprobs.map((logprob, k) =>
       h("span", { title: `token ${rows[k][0]}: ${rows[k][1]}, entropy ${rows[k][3]}` },
         h("i.surprise", { style: size(-logprob) }), h("i.entropy", { style: size(entropies?.[k]) })))),

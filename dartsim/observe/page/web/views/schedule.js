@@ -21,7 +21,8 @@ export async function schedule(runs) {
       runs.length > 1 && h("figcaption", {}, h("b", {}, decodeURIComponent(run))), lanesPlot(data(run, lanes, states)))),
     h("div.panel.key", {}, ...Object.values(drawn[0].states.populations).map((population) =>
       h("p.legend", {}, h("b", {}, population.title), ...population.states.map(swatch))),
-      h("p.legend.muted", {}, "Above the lanes: v7 is the update that made version 7; red marks are faults, amber ones alarms.")));
+      h("p.legend.muted", {}, "Above the lanes: v7 is the update that made version 7; red marks are faults, amber alarms, orange weight syncs. " +
+        "Below desktops, engines and trainer: why they were idle, where single stays are kept.")));
 }
 
 /** Show the minutes around a time of the run. @param {SubmitEvent} event */
@@ -41,7 +42,8 @@ function data(run, lanes, states) {
     ...lanes,
     name: decodeURIComponent(run),
     view: from && to ? [Number(from), Number(to)] : null,
-    populations: lanes.populations.map((population) => ({ ...population, ...states.populations[population.name] })),
+    populations: lanes.populations.flatMap((population) => [{ ...population, ...states.populations[population.name] },
+      ...why(population.name, lanes.idle, states.causes)]),
     marks: lanes.marks.map(({ seconds, kind, label }) => ({ time: seconds, kind, label: label.replace(/^update /, "v") })),
     load: async (id) => tracks(await get(`${run}/lanes/${id}`)),
     attempt: (attempt) => viewLink(run, "player", { attempt: String(attempt) }),
@@ -50,6 +52,16 @@ function data(run, lanes, states) {
       noting = setTimeout(() => current().view === "schedule" && note({ from: from.toFixed(2), to: to.toFixed(2) }), 200);
     },
   };
+}
+
+/** A band with the causes for which a population was idle, where they are known. @param {string} name @param {any} idle
+ * @param {any[]} causes @returns {import("../draw/lanes.js").Population[]} */
+function why(name, idle, causes) {
+  const found = Object.entries(idle?.shares[name] ?? {});
+  if (!found.length) return [];
+  const states = found.map(([label]) => causes.find((cause) => cause.label === label));
+  const shares = found[0][1].map((_, bin) => found.map(([, values]) => values[bin]));
+  return [{ name: `${name} idle`, title: "why idle", size: 0, states, levels: [{ seconds: idle.seconds, from: idle.from, shares }] }];
 }
 
 /** Columns of segments by member. @param {any} chunk @returns {import("../draw/lanes.js").Chunk} */
