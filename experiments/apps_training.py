@@ -55,7 +55,7 @@ SOLUTIONS: Mapping[str, tuple[str, ...]] = {
 LIST, GRID = "training", 120
 QUICK_TASKS = 2
 ENDINGS = {Ending.DONE, Ending.FAIL, Ending.TURN_LIMIT, Ending.CANCELLED}
-"""Of attempts that are not lost; the end of the run cancels the last ones."""
+"""Of attempts that are not masked by a fault; the end of the run cancels the last ones."""
 ATTEMPTS = 5
 """At each task, before and after the training."""
 
@@ -123,8 +123,9 @@ def found(figures: Figures) -> str:
         f"of {figures['turns_per_attempt']:.1f} turns at {figures['tasks']} tasks of OSWorld: success "
         f"{figures['success_rate_first']:.0%} → {figures['success_rate_last']:.0%} "
         f"({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points in "
-        f"{figures['held_out_tasks']} attempts before and after), {figures['masked_attempts']} attempts lost, "
-        f"{figures['leaked_containers']} containers left; largest error of a figure {abs(error):.1%} ({name}). "
+        f"{figures['held_out_tasks']} attempts before and after); requests lost: {figures['lost_requests']}, attempts "
+        f"masked and repeated: {figures['masked_attempts']}, containers left: {figures['leaked_containers']}. Largest "
+        f"error of a figure that the twin predicts: {abs(error):.1%} ({name}). "
         f"Recorded at commit {short_commit(figures)}.\n"
     )
 
