@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,8 +34,9 @@ def measure(options: Options) -> Figures:
     if options.own.tasks is None:
         raise ConfigError("--tasks names the folder of OSWorld's task files, evaluation_examples of its repository")
     figures = asyncio.run(played(options))
+    load = os.getloadavg()[0]
     desktop = measured(boots=3 if options.quick else 10, say=options.console.print)
-    return {**figures, **desktop, "config": {"image": image_name("apps")}}
+    return {**figures, **desktop, "load_average": load, "config": {"image": image_name("apps")}}
 
 
 def apps_found(figures: Figures) -> str:
@@ -45,8 +47,9 @@ def apps_found(figures: Figures) -> str:
         f"Scripts solve {figures['solved']} through the screen; {figures['infeasible']} cannot be solved, and score 1 "
         f"for FAIL. Of {figures['office']} office tasks on documents of our own {figures['office_right']} score 1 with "
         f"the right answer, {figures['office_wrong']} score 0 with a wrong one.\n\n"
-        f"On two shared cores a desktop starts in {boot['p50']:.1f} s (p95 {boot['p95']:.1f} s), "
-        f"{together['desktops']} at once in {together['p95']:.0f} s. Idle it takes {figures['memory_mib']:,} MiB and "
+        f"On two shared cores (load {figures['load_average']:.0f}) a desktop starts in {boot['p50']:.1f} s "
+        f"(p95 {boot['p95']:.1f} s), {together['desktops']} at once in {together['p95']:.0f} s. "
+        f"Idle it takes {figures['memory_mib']:,} MiB and "
         f"{figures['idle_cores']:.1%} of a core, with {len(figures['open_seconds'])} applications open "
         f"{figures['memory_all_open_mib']:,} MiB, shared files not counted; its image has "
         f"{figures['image_mib']:,} MiB. 24 GiB hold {figures['desktops_in_24_gib']} desktops with an application each; "

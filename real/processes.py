@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -28,9 +29,20 @@ SLOTS = 4096
 PROC = Path("/proc")
 
 _PR_SET_PDEATHSIG = 1
+_M_ARENA_MAX = -8
 _GIVEN: deque[int] = deque(maxlen=256)
 """Ports that ``free_port`` returned last."""
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before any fork: a forked child may do very little
+
+
+def share_heap() -> None:
+    """Let all threads of this process allocate from one heap, as far as they have none yet (glibc only).
+
+    Every thread checks screenshots of megabytes. By default each has a heap of its own, and these fill with holes: of
+    1.2 GB of the driver's heaps, 0.8 were free after 15 minutes, and they grew on.
+    """
+    with suppress(AttributeError):
+        _LIBC.mallopt(_M_ARENA_MAX, 1)
 
 
 def process_scope(proc: Path = PROC) -> str:

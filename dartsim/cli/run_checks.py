@@ -186,9 +186,7 @@ def _desktops(config: Config) -> Iterator[Check]:
             try:
                 check_disk(Path(desktop.disk))
             except ConfigError as error:
-                yield Check(
-                    "disk", MISSING, str(error), "a qcow2 disk; OSWorld's README says how to fetch Ubuntu.qcow2"
-                )
+                yield Check("disk", MISSING, error.problem, error.fix)
         if own_disk:
             yield check_kvm()
     if kind == "osworld" and desktop.image is None and (desktop.width, desktop.height) != SCREEN:

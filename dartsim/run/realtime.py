@@ -18,6 +18,7 @@ from dartsim.observe import Instrument, Recorder
 from dartsim.observe.recorder import report_preparing, shortest_period
 from dartsim.observe.timings import Timings
 from dartsim.real.loop import RunLoop
+from dartsim.real.processes import share_heap
 from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import BackendContext
 from dartsim.run.build import build
@@ -45,6 +46,7 @@ def run_realtime(
     instruments: Sequence[Instrument] = (),
 ) -> RunResult:
     """Run a configuration in real time."""
+    share_heap()
     systems: list[System] = []
     interrupted = False
     start = 0.0 if resume_point is None else resume_point.seconds

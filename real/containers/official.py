@@ -116,16 +116,18 @@ def check_disk(disk: Path) -> None:
             header = file.read(16)
     except OSError as error:
         raise ConfigError(
-            f"desktop.disk = {disk} cannot be read: {error.strerror}; OSWorld's README says how to fetch Ubuntu.qcow2"
+            f"desktop.disk = {disk} cannot be read: {error.strerror}",
+            "OSWorld's README says how to fetch Ubuntu.qcow2",
         ) from error
     if header[:4] != QCOW2 or len(header) < 16:
         raise ConfigError(
-            f"desktop.disk = {disk} is no qcow2 file; unpack an archive, or type `qemu-img convert -O qcow2 OLD NEW`"
+            f"desktop.disk = {disk} is no qcow2 file",
+            "unpack an archive, or type `qemu-img convert -O qcow2 OLD NEW`",
         )
     if any(header[8:16]):  # the offset of the name of a file below it
         raise ConfigError(
-            f"desktop.disk = {disk} is a layer over another file, which the container would not have; type "
-            "`qemu-img convert -O qcow2 OLD NEW` to make one file of both"
+            f"desktop.disk = {disk} is a layer over another file, which the container would not have",
+            "type `qemu-img convert -O qcow2 OLD NEW` to make one file of both",
         )
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dartsim.config.schema import DesktopConfig
-from dartsim.core.errors import ConfigError
+from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
 from dartsim.real.containers import DockerHost
 from dartsim.real.containers.spec import create_arguments
 from dartsim.real.desktop import debian, desktop_spec
 from dartsim.real.osworld.connect import DesktopOptions
-from dartsim.real.osworld.errors import ApplicationCrashed, DiskFull
+from dartsim.real.osworld.errors import ApplicationCrashed, DiskFull, SetupFailed
 from dartsim.real.osworld.provider import start_desktop as start_one
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
@@ -202,6 +202,22 @@ def test_a_full_disk_masks_the_attempt(spec):
             await desktop.reset(task(fill), seed=1)
 
     on_one(replace(spec, tmpfs={"/home/user": "size=16m,uid=1000,gid=1000"}), use)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_a_set_up_that_fails_and_a_display_that_dies_mask_the_attempt(spec):
+    async def use(desktop):
+        with pytest.raises(SetupFailed, match="absent"):
+            await desktop.reset(task({"type": "open", "parameters": {"path": "/home/user/absent.xlsx"}}), seed=1)
+        await desktop.reset(task(), seed=1)
+        await desktop.client.execute("pkill -KILL Xvfb", shell=True)
+        with pytest.raises(EnvFault):
+            await desktop.step("pyautogui.click(9, 9)")
+        with pytest.raises((EnvFault, ScoreUnavailable)):
+            await desktop.evaluate()
+
+    on_one(spec, use)
 
 
 @pytest.mark.docker
