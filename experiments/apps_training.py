@@ -17,7 +17,6 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
@@ -28,41 +27,17 @@ from dartsim.core.types import Ending
 from dartsim.real.processes import boot_id, pid_namespace
 from dartsim.real.scratch import scratch_folder
 from dartsim.run.prepare import prepare
+from experiments.apps_training_solutions import SOLUTIONS, replies
 from experiments.many_turns import activity, gain, rewards, with_model
-from experiments.osworld_solutions import COMMANDS
 from experiments.real_loop import config, run_seed, sizes, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
-TERMINAL, PREFERENCES, MAXIMIZE, SAVE = "key ctrl+alt+t", "key ctrl+p", "double 59 21", "click 116 117"
-
-
-def _vlc(*clicks: str) -> tuple[str, ...]:
-    return PREFERENCES, MAXIMIZE, *clicks, SAVE, "done"
-
-
-SOLUTIONS: Mapping[str, tuple[str, ...]] = {
-    **{f"os/{task}": (TERMINAL, f"type {command}\\n", "done") for task, command in COMMANDS.items()},
-    "vlc/a5bbbcd5-b398-4c91-83d4-55e1e31bbb81": _vlc("click 12 38"),
-    "vlc/f3977615-2b45-4ac5-8bba-80c17dbe2a37": _vlc("click 2 63"),
-    "gimp/d52d6308-ec58-42b7-a2c9-de80e4837b2b": ("key tab", "done"),
-    "chrome/12086550-11c0-466b-b367-1d9e75b3910e": (
-        "key ctrl+l",
-        "type chrome://password-manager/passwords\\n",
-        "done",
-    ),
-}
-"""Single actions that solve each task, in the compact grammar on 120 × 120 cells. The teacher adds waits."""
 LIST, GRID = "training", 120
 QUICK_TASKS = 2
 ENDINGS = {Ending.DONE, Ending.FAIL, Ending.TURN_LIMIT, Ending.CANCELLED}
 """Of attempts that are not masked by a fault; the end of the run cancels the last ones."""
 ATTEMPTS = 5
 """At each task, before and after the training."""
-
-
-def replies() -> list[str]:
-    """Return what the model can say."""
-    return sorted({reply for solution in SOLUTIONS.values() for reply in solution} | {"wait"})
 
 
 def training_config(seed: int, tasks: Path, folder: Path, *, quick: bool, minutes: float | None) -> Config:

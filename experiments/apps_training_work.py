@@ -26,7 +26,7 @@ from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.demonstrations import history_of
 from dartsim.run.prepare import prepare
-from experiments.apps_training import SOLUTIONS, replies
+from experiments.apps_training_solutions import SOLUTIONS, replies
 from experiments.osworld_apps_work import apps_desktops
 
 logger = logging.getLogger(__name__)

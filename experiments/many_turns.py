@@ -59,7 +59,7 @@ def make_base(settings: Config, folder: Path, *, quick: bool = False) -> Path:
     right, erring = (
         [
             turn
-            for number, task in enumerate(mock_tasks("pages", 20 if quick else 150, seed, difficulty=max(PAGES) - 1))
+            for number, task in enumerate(mock_tasks("errands", 20 if quick else 150, seed, difficulty=max(PAGES) - 1))
             for turn in imperfect_turns(taught, task, number, mistakes, rng)
         ]
         for mistakes in (Mistakes(), Mistakes(by_chance=BY_CHANCE))

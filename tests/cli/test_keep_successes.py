@@ -29,7 +29,7 @@ def run(dartsim, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run's folder, whose pool has kept successes."""
     folder = tmp_path_factory.mktemp("kept") / "run"
     few = [word for setting in FEW for word in ("--set", setting)]
-    assert dartsim("run", *SHORT, *few, "--out", str(folder), "--json", "-") == 0
+    assert dartsim("run", "tiny", *SHORT, *few, "--out", str(folder), "--json", "-") == 0
     return folder
 
 

@@ -47,7 +47,7 @@ def test_what_a_grammar_cannot_write_is_not_stored():
 
 def test_a_run_has_many_turns():
     found, learned = built(
-        "policy.grammar=clicks_and_done", "policy.grid=4", "policy.max_texts=4", "tasks.mock=pages",
+        "policy.grammar=clicks_and_done", "policy.grid=4", "policy.max_texts=4", "tasks.mock=errands",
         "rollout.max_turns=4", "curation.selection.rule=high_entropy", "curation.turn_limit.rule=by_success",
         "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false", "rollout.num_envs=4",
         "tasks.held_out=2",
