@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from typing_extensions import override
 
@@ -103,4 +103,10 @@ def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for line in lines:
         with suppress(ValueError, TypeError, RecursionError):
-            yield kind(**json.loads(line))
+            values: dict[str, Any] = json.loads(line, object_hook=_with_tuples)
+            yield kind(**values)
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with tuples for lists, because the compiled classes take no list for a tuple."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
