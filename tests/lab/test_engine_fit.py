@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("aiohttp", reason="needs the extra `real`")
+
 from aiohttp import web
 
 from dartsim.config import load
