@@ -19,7 +19,6 @@ import os
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import fmean
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
@@ -28,8 +27,8 @@ from dartsim.real.processes import boot_id, pid_namespace
 from dartsim.real.scratch import scratch_folder
 from dartsim.run.prepare import prepare
 from experiments.apps_training_solutions import SOLUTIONS, replies
-from experiments.many_turns import activity, gain, rewards, with_model
-from experiments.real_loop import config, run_seed, sizes, worst_error
+from experiments.many_turns import gain, trained, with_model
+from experiments.real_loop import config, sizes, worst_error
 from experiments.study import Experiment, Figures, Options, short_commit
 
 LIST, GRID = "training", 120
@@ -73,10 +72,7 @@ def measure(options: Options) -> Figures:
         if not base.is_dir():
             make_base(settings, asyncio.run(played(settings, folder)), base, quick=options.quick)
         real = with_model(settings, base)
-        before = rewards(real, folder / "before", attempts=attempts)
-        options.console.print(f"the base model succeeds in {fmean(before.values()):.0%} of {len(before)} attempts")
-        run = {**run_seed(real, folder), **activity(real, folder / "real")}
-        after = rewards(with_model(settings, folder / "real" / "model"), folder / "after", attempts=attempts)
+        before, run, after = trained(real, folder, options.console.print, attempts=attempts)
         return {
             "backend": "apps_training",
             **run,

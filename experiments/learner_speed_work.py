@@ -127,9 +127,10 @@ class PeerTurns:
         flags = iter(kept if kept is not None else [True] * batch.num_turns)
         prompts, replies, advantages = [], [], []
         for trajectory in batch.trajectories:
-            for number, turn in enumerate(trajectory.turns):
+            turns = tuple(trajectory.turns)
+            for number, turn in enumerate(turns):
                 if next(flags):
-                    prompts.append(vlm.prompts.build(turn.observation, trajectory.turns[:number]))
+                    prompts.append(vlm.prompts.build(turn.observation, turns[:number]))
                     replies.append(turn.reply.tokens)
                     advantages.append(2.0 * (trajectory.reward or 0.0) - 1.0)
         return cls(prompts, replies, torch.tensor(advantages))

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from dartsim.config import Config
 from dartsim.lab.comparison import half_width
@@ -102,6 +103,18 @@ def gain(before: Mapping[str, float], after: Mapping[str, float]) -> Figures:
     }
 
 
+def trained(
+    settings: Config, folder: Path, tell: Callable[[str], Any], *, attempts: int = 1
+) -> tuple[dict[str, float], Figures, dict[str, float]]:
+    """Run a configuration and its twin, and attempt the tasks before and after; return rewards, figures, rewards."""
+    before = rewards(settings, folder / "before", attempts=attempts)
+    tell(f"the base model succeeds in {fmean(before.values()):.0%} of {len(before)} attempts")
+    run = {**run_seed(settings, folder), **activity(settings, folder / "real")}
+    after = rewards(with_model(settings, folder / "real" / "model"), folder / "after", attempts=attempts)
+    tell(f"after {run['num_updates']} updates, the model succeeds in {fmean(after.values()):.0%}")
+    return before, run, after
+
+
 def activity(settings: Config, path: Path) -> Figures:
     """Return how long attempts and prompts were, and what each part of the method did in a run."""
     run = read_run(path)
@@ -143,16 +156,11 @@ def measure(options: Options) -> Figures:
             def tell(text: str, seed: int = seed) -> None:
                 options.console.print(f"seed {seed}: {text}")
 
-            def attempt(settings: Config, name: str, path: Path = path, seed: int = seed) -> dict[str, float]:
-                return {f"{seed}/{task}": reward for task, reward in rewards(settings, path / name).items()}
-
             base = make_base(settings, path / "base", quick=options.quick)
-            real = with_model(settings, base)
-            before |= (scores := attempt(real, "before"))
-            tell(f"the base model succeeds in {fmean(scores.values()):.0%} of {len(scores)} held-out tasks")
-            runs.append({**run_seed(real, path), **activity(real, path / "real")})
-            after |= (scores := attempt(with_model(settings, path / "real" / "model"), "after"))
-            tell(f"after {runs[-1]['num_updates']} updates, the model succeeds in {fmean(scores.values()):.0%}")
+            first, run, last = trained(with_model(settings, base), path, tell)
+            before |= {f"{seed}/{task}": reward for task, reward in first.items()}
+            after |= {f"{seed}/{task}": reward for task, reward in last.items()}
+            runs.append(run)
     return {
         "backend": "many_turns",
         **gain(before, after),

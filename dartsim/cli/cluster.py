@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.command_group import CommandGroup
+from dartsim.cli.command_group import command_group
 from dartsim.cli.console import TextConsole, errors, out, plain_table, write_json
 from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.core.errors import ConfigError
@@ -34,11 +34,8 @@ class TimeUnit(StrEnum):
 
 SERVER = "An inference server"
 
-cluster_app = typer.Typer(
-    name="cluster",
-    cls=CommandGroup,
-    help="Cluster files: your own cluster, a real run, other trainers' logs, measured latencies.",
-    no_args_is_help=True,
+cluster_app = command_group(
+    "cluster", "Cluster files: your own cluster, a real run, other trainers' logs, measured latencies."
 )
 
 

@@ -46,6 +46,11 @@ class CommandGroup(TyperGroup):
         return _shorten_types(super().get_params(ctx))
 
 
+def command_group(name: str, about: str) -> typer.Typer:
+    """Return a group without commands yet, which shows its help if none of them is named."""
+    return typer.Typer(name=name, cls=CommandGroup, help=about, no_args_is_help=True)
+
+
 class RootCommandGroup(CommandGroup):
     """The ``dartsim`` command: reports interruptions and ignores closed pipes."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dartsim.cli.command_group import CommandGroup
+from dartsim.cli.command_group import command_group
 from dartsim.cli.console import errors, out, write_json
 from dartsim.cli.options import Json, Overrides, file_target
 from dartsim.core.errors import ConfigError
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers import ContainerSpec
 
-desktop_app = typer.Typer(
-    name="desktop",
-    cls=CommandGroup,
-    help="Real desktops in containers, their tasks and evaluator.",
-    no_args_is_help=True,
-)
+desktop_app = command_group("desktop", "Real desktops in containers, their tasks and evaluator.")
 
 
 class ImageVariant(StrEnum):

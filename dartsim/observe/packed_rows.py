@@ -66,13 +66,8 @@ class PackedRows:
         for row in rows:
             self.append(row)
 
-    def since(self, total: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the kept rows that were appended after the first ``total`` rows."""
-        rows: Iterator[tuple[Any, ...]] = self._struct.iter_unpack(self.packed_since(total))
-        return rows
-
     def packed_since(self, total: int) -> bytes:
-        """Return the rows of ``since``, packed."""
+        """Return the kept rows that were appended after the first ``total`` rows, packed."""
         size, length = self._size, len(self)
         begin = (length - min(max(0, self.total - total), length)) * size
         if self.total <= self.maxlen:
@@ -89,4 +84,5 @@ class PackedRows:
         return min(self.total, self.maxlen)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self.since(0)
+        rows: Iterator[tuple[Any, ...]] = self._struct.iter_unpack(self.packed_since(0))
+        return rows

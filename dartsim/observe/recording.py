@@ -293,9 +293,8 @@ def read_state_rows(path: Path) -> list[tuple[float, ...]]:
     return list(StateLog.ROW.iter_unpack(data[: len(data) // size * size]))
 
 
-SEGMENT_ROW = Struct("<BIBdd")
 SEGMENT_FIELDS = (("population", "u1"), ("component", "<u4"), ("state", "u1"), ("start", "<f8"), ("end", "<f8"))
-"""The same row as numpy writes many of them."""
+"""A row of ``segments.bin``, as numpy has it."""
 KEPT_FIELDS = (("component", "i4"), ("state", "i4"), ("start", "f8"), ("end", "f8"))
 """A row of ``Population.segments``."""
 
@@ -345,7 +344,7 @@ class SegmentLog(RecordingLog):
 
         assert self._recorder is not None
         begun = self._recorder.started
-        parts: list[bytes] = []
+        parts, count = list[bytes](), 0
         for number, segments in enumerate(self._populations):
             if segments is None:
                 continue
@@ -355,8 +354,8 @@ class SegmentLog(RecordingLog):
             rows["start"], rows["end"] = kept["start"] - begun, kept["end"] - begun
             parts.append(rows.tobytes())
             self._written[number] = segments.total
-        data = b"".join(parts)
-        return data, len(data) // SEGMENT_ROW.size
+            count += len(kept)
+        return b"".join(parts), count
 
 
 def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
@@ -368,7 +367,8 @@ def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
         return []
     import numpy as np
 
-    rows = np.frombuffer(data, list(SEGMENT_FIELDS), len(data) // SEGMENT_ROW.size)
+    row = np.dtype(list(SEGMENT_FIELDS))
+    rows = np.frombuffer(data, row, len(data) // row.itemsize)
     by_population = []
     for number in range(len(POPULATIONS)):
         own = rows[(rows["population"] == number) & (rows["start"] < until)]

@@ -149,14 +149,15 @@ def with_scores(data: TurnData, batch: Batch, entropy_BT: Tensor, logprob_BT: Te
 
 def _examples(trajectory: Trajectory, vlm: Vlm) -> Iterator[tuple[Example | None, Turn]]:
     """Yield each turn, with its example if the grammar can write it."""
-    for number, turn in enumerate(trajectory.turns):
+    turns = tuple(trajectory.turns)  # each look at the trajectory's own makes them again
+    for number, turn in enumerate(turns):
         try:
             tokens = _tokens(turn, vlm.grammar)
             vlm.grammar.check(tokens.tolist())
         except ValueError:
             yield None, turn
             continue
-        prompt = vlm.prompts.build(turn.observation, trajectory.turns[:number])
+        prompt = vlm.prompts.build(turn.observation, turns[:number])
         yield Example(prompt, tokens), turn
 
 
