@@ -11,7 +11,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from dartsim.lab.prediction import Predictor
+from dartsim.lab.sweep import executor_for
 from experiments.charts import BLUE, GRAY, ORANGE, drawing, label_axes, legend_below
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 
@@ -21,12 +24,13 @@ FOLDER = Path(__file__).parent / "published"
 def measure(options: Options) -> Figures:
     """Predict all tables; what continues another table is fitted after it."""
     found, known = [], dict[Path, Predictor]()
-    for path in sorted(FOLDER.glob("*.toml")):
-        predictor = known[path] = Predictor(path, known=known)
-        if options.quick and predictor.table.kind == "run" and not predictor.table.unsupported:
-            continue
-        options.console.print(f"{predictor.table.id}: {predictor.table.title}", style="dim")
-        found.append(predictor.run())
+    with executor_for(1 if options.quick else None) as executor:
+        for path in sorted(FOLDER.glob("*.toml")):
+            predictor = known[path] = Predictor(path, known=known, executor=executor)
+            if options.quick and predictor.table.kind == "run" and not predictor.table.unsupported:
+                continue
+            options.console.print(f"{predictor.table.id}: {predictor.table.title}", style="dim")
+            found.append(predictor.run())
     return card(found)
 
 
@@ -47,8 +51,26 @@ def card(tables: Sequence[Mapping[str, Any]]) -> Figures:
         "best_named": fmean(named) if named else None,
         "best_asked": len(named),
         "mean_tau": fmean(taus) if taus else None,
+        "model_error": model_error([each for table in tables for each in table["left_out"]]),
         "config": {"hours": {}},
     }
+
+
+def model_error(left_out: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the likeliest deviation between model and system, from what fitted figures miss if they are left out.
+
+    What parameters and repetitions explain of an error is known; the model's own is what remains.
+    """
+    if not left_out:
+        return None
+    squares = np.array([each["error"] ** 2 for each in left_out])
+    known = np.array([each["variance"] for each in left_out])
+    candidates = np.arange(0.0, 1.0, 0.005)
+
+    def surprise(own: float) -> float:
+        return float(np.sum(squares / (known + own**2) + np.log(known + own**2)))
+
+    return float(min(candidates, key=surprise))
 
 
 def supported(recorded: Figures) -> list[Figures]:

@@ -68,7 +68,7 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
         "engine_efficiency": Prior(0.6, 0.4, "of engines, 1: benchmarks"),
         "update_efficiency": Prior(0.6, 0.4, "of updates, 1: benchmarks"),
         "step_cost": Prior(1.0, 0.8, "of gradient steps and micro-batches besides computing, 1: typical"),
-        "call_seconds": Prior(6.0, 1.0, "fixed time of an update's call, s"),
+        "call_cost": Prior(1.0, 0.8, "of an update's calls and the handing over of their batches, 1: typical"),
         "sync_cost": Prior(1.0, 0.8, "of weight syncs, 1: typical"),
         "switch_cost": Prior(1.0, 0.8, "of switches between colocated engines and trainer, 1: typical"),
     },
@@ -112,6 +112,8 @@ class Posterior:
     mean: Vector
     covariance: Vector
     trace: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
+    """Each fitted figure as its row alone would be predicted: from the prior and the other fitted rows."""
 
     @property
     def widths(self) -> list[float]:
@@ -210,7 +212,7 @@ class Predictor:
             if before.table.assumed != table.assumed or before.table.kind != table.kind:
                 raise ConfigError(f"{self.path} continues {before.path}: both need the same kind and `assumed`")
             found = before.posterior()
-            return replace(found, trace=[])
+            return replace(found, trace=[], left_out=[])
         priors = dict(PRIORS[table.kind])
         if not any(setup(table, row).machines.colocated for row in table.rows if reason_against(table, row) is None):
             priors.pop("switch_cost", None)
@@ -230,7 +232,7 @@ class Predictor:
         wanted = np.log([_published(known) for _, known in targets])
         weights = np.array([1.0 / self._variance(known) for _, known in targets])
         at, limits = prior_mean, 1.5 * np.array([prior.sd for prior in found.priors])
-        for iteration in range(ITERATIONS):
+        while True:
             center, jacobian = self._linearized(rows, targets, found, at)
             curvature = jacobian.T @ (weights[:, None] * jacobian) + precision
             slope = jacobian.T @ (weights * (wanted - center)) + precision @ (prior_mean - at)
@@ -238,10 +240,26 @@ class Predictor:
             change *= min(1.0, float(np.min(limits / np.maximum(np.abs(change), 1e-12))))
             found.trace.append({"parameters": found.values(at), "errors": np.expm1(center - wanted).tolist()})
             found.covariance = np.linalg.inv(curvature)
-            at = at + change
-            if np.max(np.abs(change) / limits) < CLOSE or iteration == ITERATIONS - 1:
+            last, at = at, at + change
+            if np.max(np.abs(change) / limits) < CLOSE or len(found.trace) == ITERATIONS:
                 break
         found.mean = at
+        for number, row in enumerate(rows):
+            own = np.array([place == number for place, _ in targets])
+            others = jacobian[~own]
+            curvature = others.T @ (weights[~own, None] * others) + precision
+            slope = others.T @ (weights * (wanted - center))[~own] + precision @ (prior_mean - last)
+            errors = (wanted - center)[own] - jacobian[own] @ np.linalg.solve(curvature, slope)
+            variances = np.diag(jacobian[own] @ np.linalg.solve(curvature, jacobian[own].T))
+            found.left_out += [
+                {
+                    "row": row.setup.name,
+                    "figure": known.figure,
+                    "error": float(error),
+                    "variance": float(variance + known.spread**2),
+                }
+                for known, error, variance in zip(row.figures, errors, variances, strict=True)
+            ]
         return found
 
     def _linearized(
@@ -327,6 +345,7 @@ class Predictor:
             "assumptions": table.assumptions,
             "unsupported": table.unsupported,
             "fit": [] if posterior is None else posterior.trace,
+            "left_out": [] if posterior is None else posterior.left_out,
             "simulations": self.simulations,
         }
 

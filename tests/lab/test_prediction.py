@@ -16,7 +16,7 @@ TRUE = {
     "engine_efficiency": 0.7,
     "update_efficiency": 0.7,
     "step_cost": 1.8,
-    "call_seconds": 9.0,
+    "call_cost": 1.5,
     "sync_cost": 2.0,
 }
 SMALL = {
