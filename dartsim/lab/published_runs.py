@@ -15,7 +15,7 @@ from dartsim.run.simulation import run_simulation
 from dartsim.sim.latency import Capped, Lognormal
 from dartsim.sim.learner import UpdateParts
 
-FEWEST_ATTEMPTS = 1_024
+FEWEST_ATTEMPTS = 256
 """Attempts of a batch below which a row is not simulated at smaller scale, for the sake of its longest replies."""
 ATTEMPTS = 2_000
 """Attempts of a simulation, a third of a second."""
