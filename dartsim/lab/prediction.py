@@ -238,7 +238,7 @@ class Predictor:
             at = best + change
             values, slopes = self._linearized(rows, targets, found, at)
             found.trace.append({"parameters": found.values(at), "errors": np.expm1(values - wanted).tolist()})
-            loss = weights @ (wanted - values) ** 2 + (at - prior_mean) @ precision @ (at - prior_mean)
+            loss = float(weights @ (wanted - values) ** 2 + (at - prior_mean) @ precision @ (at - prior_mean))
             if loss < least:
                 best, least, center, jacobian = at, loss, values, slopes
                 curvature = jacobian.T @ (weights[:, None] * jacobian) + precision
