@@ -22,16 +22,24 @@ FOLDER = Path(__file__).parent / "published"
 
 
 def measure(options: Options) -> Figures:
-    """Predict all tables; what continues another table is fitted after it."""
-    found, known = [], dict[Path, Predictor]()
+    """Fit all tables, what continues another one after it; then predict them, given the error of the model."""
+    known: dict[Path, Predictor] = {}
     with executor_for(1 if options.quick else None) as executor:
         for path in sorted(FOLDER.glob("*.toml")):
-            predictor = known[path] = Predictor(path, known=known, executor=executor)
-            if options.quick and predictor.table.kind == "run" and not predictor.table.unsupported:
-                continue
-            options.console.print(f"{predictor.table.id}: {predictor.table.title}", style="dim")
+            predictor = Predictor(path, known=known, executor=executor)
+            if not options.quick or predictor.table.kind != "run" or predictor.table.unsupported:
+                known[path] = predictor
+        left_out = []
+        for predictor in known.values():
+            if not predictor.table.unsupported:
+                options.console.print(f"fits {predictor.table.id}: {predictor.table.title}", style="dim")
+                left_out += predictor.posterior().left_out
+        found, error = [], model_error(left_out)
+        for predictor in known.values():
+            predictor.discrepancy = error
+            options.console.print(f"predicts {predictor.table.id}", style="dim")
             found.append(predictor.run())
-    return card(found)
+    return {**card(found), "model_error": error}
 
 
 def card(tables: Sequence[Mapping[str, Any]]) -> Figures:
@@ -51,18 +59,15 @@ def card(tables: Sequence[Mapping[str, Any]]) -> Figures:
         "best_named": fmean(named) if named else None,
         "best_asked": len(named),
         "mean_tau": fmean(taus) if taus else None,
-        "model_error": model_error([each for table in tables for each in table["left_out"]]),
         "config": {"hours": {}},
     }
 
 
-def model_error(left_out: Sequence[Mapping[str, Any]]) -> float | None:
+def model_error(left_out: Sequence[Mapping[str, Any]]) -> float:
     """Return the likeliest deviation between model and system, from what fitted figures miss if they are left out.
 
     What parameters and repetitions explain of an error is known; the model's own is what remains.
     """
-    if not left_out:
-        return None
     squares = np.array([each["error"] ** 2 for each in left_out])
     known = np.array([each["variance"] for each in left_out])
     candidates = np.arange(0.0, 1.0, 0.005)

@@ -171,6 +171,7 @@ class Predictor:
         self._executor = executor or InProcess()
         self._known = known or {}
         self.simulations = 0
+        self.discrepancy = DISCREPANCY
         self._posterior: Posterior | None = None
 
     def run(self) -> dict[str, Any]:
@@ -230,7 +231,7 @@ class Predictor:
             return found
         prior_mean, precision = found.mean, np.linalg.inv(found.covariance)
         wanted = np.log([_published(known) for _, known in targets])
-        weights = np.array([1.0 / _variance(known) for _, known in targets])
+        weights = np.array([1.0 / self._variance(known) for _, known in targets])
         limits = 1.5 * np.array([prior.sd for prior in found.priors])
         best, least, change = prior_mean, inf, np.zeros_like(prior_mean)
         center, jacobian, curvature = wanted, np.zeros((len(wanted), len(best))), precision
@@ -314,7 +315,7 @@ class Predictor:
         middle = float(np.median(logs))
         above, below = logs[::2], logs[1::2]
         seeds = np.var((above + below) / 2.0)
-        sd = float(np.sqrt(np.sum(((above - below) / 2.0) ** 2) + seeds + _variance(known)))
+        sd = float(np.sqrt(np.sum(((above - below) / 2.0) ** 2) + seeds + self._variance(known)))
         predicted = exp(middle)
         return {
             **entry,
@@ -324,6 +325,10 @@ class Predictor:
             "high": exp(middle + QUANTILE * sd),
             "error": predicted / known.value - 1.0 if row.figures else None,
         }
+
+    def _variance(self, known: Measured) -> float:
+        """Return the variance of a published figure's logarithm around what a perfect fit predicts."""
+        return known.spread**2 + self.discrepancy**2
 
     def _simulate(self, cases: Sequence[Case]) -> list[Figures]:
         self.simulations += len(cases)

@@ -55,7 +55,7 @@ def test_an_engine_of_more_gpus_reads_faster_and_holds_more():
     one, two = (engine_settings(GPU, MODEL, gpus=gpus, efficiency=1.0) for gpus in (1, 2))
     assert two["iteration_seconds"] < one["iteration_seconds"]
     assert two["kv_tokens"] > 2 * one["kv_tokens"]
-    assert one["kv_tokens"] == pytest.approx((72e9 - 4e9 - 2 * 8.19e9) / 147_456, abs=1)
+    assert one["kv_tokens"] == pytest.approx((0.9 * 85.5e9 - 4e9 - 2 * 8.19e9) / 147_456, abs=1)
 
 
 def test_experts_are_read_besides_what_every_token_needs():
