@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from math import exp, inf, log
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dartsim.core.errors import ConfigError
+from dartsim.lab.least_squares import Known, Vector, maximize
 from dartsim.lab.published import (
     Measured,
     Row,
@@ -50,8 +50,6 @@ SMALLEST_AXIS = 0.01
 """Standard deviation of the logarithm below which an axis of the posterior is left out."""
 DETERMINED, PARTLY = 0.5, 0.8
 """Largest posterior over prior deviation of a parameter that the rows determine, or determine in part."""
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,45 +227,33 @@ class Predictor:
         targets = [(number, known) for number, row in enumerate(rows) for known in row.figures]
         if not targets:
             return found
-        prior_mean, precision = found.mean, np.linalg.inv(found.covariance)
-        wanted = np.log([_published(known) for _, known in targets])
-        weights = np.array([1.0 / self._variance(known) for _, known in targets])
-        limits = 1.5 * np.array([prior.sd for prior in found.priors])
-        best, least, change = prior_mean, inf, np.zeros_like(prior_mean)
-        center, jacobian, curvature = wanted, np.zeros((len(wanted), len(best))), precision
-        while True:
-            at = best + change
-            values, slopes = self._linearized(rows, targets, found, at)
+        wanted = np.log([_published(each) for _, each in targets])
+        weights = np.array([1.0 / self._variance(each) for _, each in targets])
+        known = Known(found.mean, np.linalg.inv(found.covariance), wanted, weights)
+
+        def linearize(at: Vector) -> tuple[Vector, Vector]:
+            values, jacobian = self._linearized(rows, targets, found, at)
             found.trace.append({"parameters": found.values(at), "errors": np.expm1(values - wanted).tolist()})
-            loss = float(weights @ (wanted - values) ** 2 + (at - prior_mean) @ precision @ (at - prior_mean))
-            if loss < least:
-                best, least, center, jacobian = at, loss, values, slopes
-                curvature = jacobian.T @ (weights[:, None] * jacobian) + precision
-                slope = jacobian.T @ (weights * (wanted - center)) + precision @ (prior_mean - best)
-                change = np.linalg.solve(curvature, slope)
-                change *= min(1.0, float(np.min(limits / np.maximum(np.abs(change), 1e-12))))
-            else:  # the step was too long
-                change = change / 2.0
-            if np.max(np.abs(change) / limits) < CLOSE or len(found.trace) == ITERATIONS:
-                break
-        found.mean, found.covariance = best + change, np.linalg.inv(curvature)
+            return values, jacobian
+
+        limits = 1.5 * np.array([prior.sd for prior in found.priors])
+        fit = maximize(known, linearize, limits=limits, attempts=ITERATIONS, close=CLOSE)
+        found.mean, found.covariance = fit.at + fit.change, np.linalg.inv(known.curvature(fit.jacobian))
         for number, row in enumerate(rows):
             own = np.array([place == number for place, _ in targets])
             if all(own) and self.table.after is None:
                 continue
-            others = jacobian[~own]
-            curvature = others.T @ (weights[~own, None] * others) + precision
-            slope = others.T @ (weights * (wanted - center))[~own] + precision @ (prior_mean - best)
-            errors = (wanted - center)[own] - jacobian[own] @ np.linalg.solve(curvature, slope)
-            variances = np.diag(jacobian[own] @ np.linalg.solve(curvature, jacobian[own].T))
+            change = known.newton(fit.at, fit.values, fit.jacobian, ~own)
+            errors = (wanted - fit.values - fit.jacobian @ change)[own]
+            spread = np.linalg.solve(known.curvature(fit.jacobian, ~own), fit.jacobian[own].T)
             found.left_out += [
                 {
                     "row": row.setup.name,
-                    "figure": known.figure,
+                    "figure": each.figure,
                     "error": float(error),
-                    "variance": float(variance + known.spread**2),
+                    "variance": float(variance + each.spread**2),
                 }
-                for known, error, variance in zip(row.figures, errors, variances, strict=True)
+                for each, error, variance in zip(row.figures, errors, np.diag(fit.jacobian[own] @ spread), strict=True)
             ]
         return found
 
