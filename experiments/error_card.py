@@ -35,6 +35,7 @@ def measure(options: Options) -> Figures:
                 options.console.print(f"fits {predictor.table.id}: {predictor.table.title}", style="dim")
                 left_out += predictor.posterior().left_out
         found, error = [], model_error(left_out)
+        options.console.print(f"the model's own error: {error:.1%}, of {len(left_out)} figures left out", style="dim")
         for predictor in known.values():
             predictor.discrepancy = error
             options.console.print(f"predicts {predictor.table.id}", style="dim")
@@ -128,6 +129,7 @@ def score(recorded: Figures) -> Rows:
         ["largest error", f"{recorded['largest_error']:.0%}", ""],
         ["published value in the 90 % interval", f"{recorded['coverage']:.0%}", "85% to 95%"],
         [f"best row named ({recorded['best_asked']} tables)", f"{recorded['best_named']:.0%}", "80%"],
+        ["error of the model itself, from fitted rows", f"{recorded['model_error']:.0%}", ""],
         ["Kendall's tau, mean", f"{recorded['mean_tau']:.2f}", ""],
     ]
     return ["held-out rows", "here", "aim"], rows

@@ -74,9 +74,10 @@ SHEETS: Mapping[str, GpuSheet] = {
     "H100": GpuSheet(989e12, 3.35e12, 85.5e9, 450e9, 50e9),
     "H200": GpuSheet(989e12, 4.8e12, 150.8e9, 450e9, 50e9),
     "H800": GpuSheet(989e12, 3.35e12, 85.5e9, 200e9, 50e9),
-    "Ascend-A3": GpuSheet(752e12, 3.2e12, 137e9, 196e9, 25e9),
+    "Ascend-A3": GpuSheet(376e12, 1.6e12, 68.7e9, 196e9, 25e9),
 }
-"""Vendors' data sheets, memory as their tools show it; Ascend-A3 is one 910C package."""
+"""Vendors' data sheets, memory as their tools show it; Ascend-A3 is one of a 910C's two chips, each of which counts
+as a device."""
 
 
 @dataclass(frozen=True, slots=True)
