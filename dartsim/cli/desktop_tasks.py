@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.console import errors, result, table
 from dartsim.cli.desktop import Host, ImageVariant, engine_settings
 from dartsim.cli.options import Json
 from dartsim.cli.task_lists import show_list
@@ -78,10 +78,7 @@ def tasks(
         rows = asyncio.run(_check(chosen, spec, settings, (width, height), at_once))
     else:
         rows = [_row(task) for task in chosen]
-    if json_file is not None:
-        write_json(rows, json_file)
-    if json_file != "-":
-        out.print(_results_table(rows) if check else _listing(rows, chosen))
+    result(rows, json_file).print(_results_table(rows) if check else _listing(rows, chosen))
     failed = [row["task"] for row in rows if check and not row["passed"]]
     if failed:
         errors.print(f"{len(failed)} of {len(rows)} tasks failed: {', '.join(failed)}")
@@ -142,18 +139,17 @@ async def _check(
 
 
 def _listing(rows: Sequence[Row], chosen: Sequence[Task]) -> Table:
-    table = plain_table("task", "app", numbers=("steps",), after=("instruction",))
-    table.columns[0].no_wrap = True
-    for row, task in zip(rows, chosen, strict=True):
-        table.add_row(row["task"], ", ".join(row["apps"]), str(row["steps"]), task.instruction)
-    return table
+    lines = [
+        (row["task"], ", ".join(row["apps"]), row["steps"], task.instruction)
+        for row, task in zip(rows, chosen, strict=True)
+    ]
+    return table(["task", "app", "#steps", "instruction"], lines)
 
 
 def _results_table(rows: Sequence[Row]) -> Table:
-    table = plain_table("task", "app", numbers=("steps", "oracle", "nothing", "seconds"), after=("",))
-    table.columns[0].no_wrap = True
+    lines = []
     for row in rows:
-        figures = ["–" if row[name] is None else f"{row[name]:g}" for name in ("oracle", "nothing", "seconds")]
         verdict = "ok" if row["passed"] else f"failed{': ' + row['fault'] if row['fault'] else ''}"
-        table.add_row(row["task"], ", ".join(row["apps"]), str(row["steps"]), *figures, verdict)
-    return table
+        figures = (row[name] for name in ("steps", "oracle", "nothing", "seconds"))
+        lines.append((row["task"], ", ".join(row["apps"]), *figures, verdict))
+    return table(["task", "app", "#steps", "#oracle", "#nothing", "#seconds", ""], lines)

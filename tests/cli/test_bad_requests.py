@@ -67,7 +67,7 @@ def test_debug_shows_what_a_request_made_fail(dartsim, capsys):
 
 def test_names_and_errors_reach_the_terminal_as_text(capsys):
     name = "A[/b][red]\x1b]0;owned\x07"
-    console.out.print(figure_table([(name, {})]))
+    console.out.print(figure_table(name, {}))
     console.out.print(name)
     print_error("error", name)
     captured = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_names_and_errors_reach_the_terminal_as_text(capsys):
 
 
 def test_spaces_of_all_widths_are_shown(capsys):
-    console.out.print(figure_table([("dart", {"env_utilization": 0.5})]))
+    console.out.print(figure_table("dart", {"env_utilization": 0.5}))
     console.out.print("a\u00a0b\u3000c")
     shown = capsys.readouterr().out
     assert "50.0\u202f%" in shown
