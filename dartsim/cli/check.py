@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from dartsim.cli.console import TextConsole, result, table
+from dartsim.cli.console import TextConsole, errors, result, table
 from dartsim.cli.options import (
     EVALUATION,
     Backend,
@@ -123,8 +123,8 @@ def _check_machine(json_file: str | None) -> None:
 def _run_with_stand_ins(
     config: Config, stand_ins: Sequence[StandIn], minutes: float, folder: Path | None, json_file: str | None
 ) -> None:
-    from dartsim.cli.progress import RunBar, bars
     from dartsim.cli.signals import report_interrupt
+    from dartsim.lab.progress import run_bar
     from dartsim.lab.stand_ins import KEYS, Part, rates, twin_figures, with_stand_ins
     from dartsim.real.scratch import scratch_folder
     from dartsim.run.execute import execute
@@ -135,10 +135,9 @@ def _run_with_stand_ins(
     with (
         report_interrupt(f"interrupted: what ran is in {path}"),
         scratch_folder("stand-ins") as place,
-        bars() as progress,
+        run_bar(errors, "with stand-ins", minutes / 60.0, simulated=False) as bar,
     ):
         ran = with_stand_ins(config, parts, place, minutes)
-        bar = RunBar(progress, "with stand-ins", ran.run.hours, simulated=False)
         _, ended = execute(ran, path, [bar])
         if ended.interrupted:
             raise KeyboardInterrupt

@@ -344,13 +344,13 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
 
 def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Done:
     """Run the twin, and return its figures beside the run's."""
-    from dartsim.cli.progress import RunBar, bars
+    from dartsim.lab.progress import run_bar
     from dartsim.lab.virtual import as_json, compare
     from dartsim.run.execute import execute
 
     folder = new_folder("twin", run)
-    with bars() as progress:
-        done, ended = execute(twin, folder, [RunBar(progress, "twin", twin.run.hours)])
+    with run_bar(errors, "twin", twin.run.hours) as bar:
+        done, ended = execute(twin, folder, [bar])
     checks = compare(summary, done.summary)
     if ended.interrupted:
         errors.print("the twin was interrupted: its figures cover only what ran")

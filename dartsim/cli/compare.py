@@ -81,10 +81,6 @@ def compare(
     until_steady: UntilSteady = None,
     faults: FaultsOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each scheduler, from 0; figures are means.")] = 1,
-    updates: Annotated[
-        int | None,
-        typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
-    ] = None,
     processes: Processes = None,
     fail_if: Annotated[
         list[str] | None,
@@ -136,10 +132,10 @@ def compare(
         runs = [run for run in possible if run.config.run.seed < count]
         with report_interrupt(lambda: _progress_so_far(runs, folder)):
             ended = make_runs(runs, errors, processes)
-        return Comparison.of(runs, ended, updates=updates or _common_updates(ended), with_seeds=with_seeds)
+        return Comparison.of(runs, ended, updates=_common_updates(ended), with_seeds=with_seeds)
 
     compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
-    last = updates or _common_updates(ended)
+    last = _common_updates(ended)
     folders = {
         name: [run.path for run in possible if run.path and run.scheduler == name] for name in compared.schedulers
     }

@@ -186,7 +186,7 @@ def execute_with_progress(
     config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
     """Execute or resume a run with a progress bar, show its figures, and exit with the run's code."""
-    from dartsim.cli.progress import RunBar, bars
+    from dartsim.lab.progress import run_bar
     from dartsim.observe.rundir import CONFIG
 
     cpu, wall = time.process_time(), time.perf_counter()
@@ -196,8 +196,8 @@ def execute_with_progress(
             return f"interrupted; this run has no figures yet\nresume it with: dartsim run {quote(str(folder))}"
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
-    with report_interrupt(message), bars() as progress:
-        bar = RunBar(progress, config.name, config.run.hours, simulated=config.backend.virtual)
+    moving = run_bar(errors, config.name, config.run.hours, simulated=config.backend.virtual)
+    with report_interrupt(message), moving as bar:
         run_dir, ended = execute(bar)
         if not ended.interrupted:
             bar.done()

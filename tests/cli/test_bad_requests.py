@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,14 +80,3 @@ def test_spaces_of_all_widths_are_shown(capsys):
     shown = capsys.readouterr().out
     assert "50.0\u202f%" in shown
     assert "a\u00a0b\u3000c" in shown
-
-
-def test_a_name_that_looks_like_markup_is_shown_by_a_bar():
-    """On a terminal, where the bar is drawn."""
-    program = (
-        "import sys; from rich.console import Console; from dartsim.cli.progress import RunBar, bars\n"
-        "with bars(Console(force_terminal=True)) as shown: RunBar(shown, 'A[/b]', 1.0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "A[/b]" in done.stdout
