@@ -158,7 +158,7 @@ def import_files(
             "column has another name; repeatable.",
         ),
     ] = None,
-    unit: Annotated[TimeUnit | None, typer.Option(help="csv: unit of the times, s or ms.")] = None,
+    unit: Annotated[TimeUnit, typer.Option(help="csv: unit of the times, s or ms.")] = TimeUnit.S,
     out_file: Annotated[
         Path | None,
         typer.Option("--out", callback=file_target, help="File to write; default: run.toml, for csv latencies.toml."),
@@ -186,8 +186,8 @@ def import_files(
             raise ConfigError("--from csv reads one file, and has --column and --unit alone")
         written, parts = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"))
     else:
-        if column or unit:
-            raise ConfigError(f"--column and --unit go with --from csv, not with --from {origin}")
+        if column:
+            raise ConfigError(f"--column goes with --from csv, not with --from {origin}")
         written, parts = _logs(files, origin, given or [], steps, out_file or Path("run.toml"))
     _show(written, parts, json_file)
 
@@ -238,19 +238,25 @@ def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | N
     ]
 
 
-def _latencies(source: Path, column: list[str], unit: TimeUnit | None, file: Path) -> Done:
+def _latencies(source: Path, column: list[str], unit: TimeUnit, file: Path) -> Done:
+    from statistics import median
+
     import tomli_w
 
-    from dartsim.lab.latency_file import latency_settings
+    from dartsim.config.load import from_tree
+    from dartsim.lab.measure import quantiles, read_latencies
 
     if not column:
         raise ConfigError(f"which column of {source} is which latency? Give --column step, or --column step=NAME")
     columns = {name: other or name for name, _, other in (text.partition("=") for text in column)}
-    tree = latency_settings(source, columns, unit)
+    times = read_latencies(source, columns, 1.0 if unit is TimeUnit.S else 1e-3)
+    tree = {"cluster": {"env": {"latency": {name: quantiles(values) for name, values in times.items()}}}}
+    from_tree(tree)
     about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster import {source} --from csv"}
     _write_new(file, tomli_w.dumps({"about": about, **tree}))
     return {"file": str(file), "settings": tree}, [
-        f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --on osworld+{file}"
+        f"{file}: {', '.join(f'{name} {median(values):.3g} s' for name, values in times.items())} (medians)\n"
+        f"next: dartsim compare dartsim areal-eta4 --on osworld+{file}"
     ]
 
 
