@@ -171,11 +171,12 @@ def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
     found = estimate(config)
     assert found is not None
     assert len(found.gpus) == int(name.rpartition("-")[2].removesuffix("gpu"))
-    assert all(sum(gpu.holds.values()) <= found.gpu_bytes for gpu in found.gpus)
+    figures = found.figures
+    assert all(sum(gpu["holds_gib"].values()) <= figures["gpu_gib"] for gpu in figures["gpus"])
     assert sum(desktops_by_host(config).values()) == config.rollout.num_desktops
     assert max(desktops_by_host(config).values()) * 4.2 < config.cluster.hosts.memory_gib
-    assert found.as_json()["parameters"] == found.shape.parameters
-    assert found.prompt_tokens + config.policy.max_new_tokens < found.longest_tokens <= config.vllm.max_model_len
+    assert figures["prompt_tokens"] + config.policy.max_new_tokens < figures["longest_tokens"]
+    assert figures["longest_tokens"] <= config.vllm.max_model_len
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
     # Two checkpoints of the run and the next one; the model and the learner's state at its end; and attempts.
     frames = (200 + 38 + 8 * 8) * 30 * (3 * 1920 * 1080)
     assert found.host.run == 3 * state + 2 * parameters + state + 0.2 * frames
-    assert sum(found.as_json()["disk_gib"].values()) > 600
+    assert sum(found.figures["disk_gib"].values()) > 600
 
 
 def test_host_memory_counts_the_turns_of_an_update():
