@@ -250,26 +250,3 @@ def test_the_front_of_two_objectives_is_what_nothing_beats():
         assert not any(a >= turns and b <= cost and (a, b) != (turns, cost) for a, b in others)
     assert [trial.settings["rollout.num_envs"] for trial in front] == [6, 5, 4, 3, 2]
     assert study.best() == front[0]
-
-
-def test_luck_of_the_search_does_not_outlast_fresh_seeds():
-    space = read_space("rollout.num_envs=20..40,rollout.sync.mode=drain|restart")
-    spec = asked(space=space, base=with_settings(many_hosts(), {"rollout.num_envs": 30}), prune=False, seeds=2)
-    runner = Drawn(luck=20.0)
-    study = Study(spec)
-    study.run(16, runner)
-    best = study.best()
-    assert best.values[0] > 30.0, "nothing but the luckiest"
-    fresh = fresh_comparison(spec, {"best": best.settings, "as it is": {}}, 5, runner)
-    assert fresh.seeds == (2, 3, 4, 5, 6)
-    assert fresh.mean("best", "trained_turns_per_minute") < best.values[0] - 5.0
-    assert fresh.ranking()[1].verdict.startswith("could be chance")
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [("trained_turns", "did you mean 'trained_turns_per_minute'"), ("env_utilization:up", "FIGURE:max or FIGURE:min")],
-)
-def test_an_unknown_objective_is_refused(text, named):
-    with pytest.raises(ConfigError, match=named):
-        read_objective(text)

@@ -14,11 +14,10 @@ from dartsim.lab.measure import measure
 from dartsim.lab.virtual import compare, compared_figures, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.run import sim_cluster
-from dartsim.run.prepare import prepare, recorded_outcomes
+from dartsim.run.prepare import prepare
 from dartsim.run.simulation import run_simulation
 from dartsim.sim.engine import DECODING, WAITING
 from dartsim.sim.measured_engines import BatchEngine
-from dartsim.sim.surrogate import RecordedAttempt
 
 SIX = (
     "trajectories_per_minute",
@@ -152,23 +151,6 @@ def test_a_run_of_a_known_cluster_is_predicted_from_its_own_timings(tmp_path, mo
     errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=1.0)
     assert num_updates >= 15
     assert max(map(abs, errors.values())) < 0.05, errors
-
-
-def test_what_attempts_came_to_is_in_the_timings(tmp_path, monkeypatch):
-    virtual, _ = both("batch", {}, "local", 0.1)
-    ended = []
-    kept = Timings.attempt_ended
-    monkeypatch.setattr(
-        Timings, "attempt_ended", lambda self, trajectory: (ended.append(trajectory), kept(self, trajectory))
-    )
-    timed(virtual, tmp_path, monkeypatch)
-    found = recorded_outcomes(read_timings(tmp_path))
-    scored = [each for each in ended if each.reward is not None]
-    assert len(scored) > 20
-    for each in scored:
-        attempt = each.attempt
-        wanted = RecordedAttempt(attempt.group, attempt.index, len(each.turns), success=each.reward > 0)
-        assert found.of(attempt) == wanted
 
 
 def test_containers_whose_spares_are_set_up_ahead_are_modeled_as_such():
