@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
 from dartsim.observe.rundir import CONFIG
 
 SMALL = ("dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
@@ -26,23 +25,6 @@ def interrupt(*_: object, **__: object) -> None:
 def terminate(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(10.0)  # the signal's handler ends it
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_waits_for_what_must_not_be_disturbed(number):
-    done = []
-
-    def work():
-        with sigterm_as_ctrl_c():
-            with undisturbed():
-                signal.raise_signal(number)
-                signal.raise_signal(number)
-                done.append("whole")
-            done.append("never")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done == ["whole"]
 
 
 def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_run, tmp_path):

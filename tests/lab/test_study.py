@@ -170,7 +170,7 @@ def settings(study: Study):
 
 
 def test_a_study_goes_on_where_it_was_interrupted_and_is_the_same_again(tmp_path: Path):
-    whole = Study(asked(), tmp_path / "whole.db")
+    whole = Study(asked(), tmp_path / "whole.log")
     whole.run(6, InProcess(), batch=3)
     again = Study(asked())
     again.run(6, InProcess(), batch=3)
@@ -182,8 +182,8 @@ def test_a_study_goes_on_where_it_was_interrupted_and_is_the_same_again(tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Study(asked(), tmp_path / "parts.db").run(6, Interrupted(), batch=3)
-    parts = Study(asked(), tmp_path / "parts.db")
+        Study(asked(), tmp_path / "parts.log").run(6, Interrupted(), batch=3)
+    parts = Study(asked(), tmp_path / "parts.log")
     assert len(parts.trials()) == 1
     parts.run(6, Drawn(), batch=3)
     tried = [trial.settings for trial in parts.trials()]
@@ -224,20 +224,20 @@ def test_the_first_trial_is_the_base_and_the_best_is_the_best_feasible_one():
 
 
 def test_a_study_of_something_else_is_refused(tmp_path: Path):
-    Study(asked(), tmp_path / "study.db")
+    Study(asked(), tmp_path / "study.log")
     for changes, said in (
         ({"seed": 6}, "seed: 5 then, 6 now"),
-        ({"base": small(run={"seed": 3})}, "another configuration: run.seed 0 then, 3 now"),
+        ({"base": small(run={"seed": 3})}, "run.seed: 0 then, 3 now"),
         ({"max_staleness": 1.0}, "max_staleness: None then, 1.0 now"),
         ({"seeds": 3}, "seeds: 1 then, 3 now"),
         ({"prices": Prices(2.5)}, "prices: "),
         ({"objectives": (read_objective("cost_per_hour"),)}, "objectives: "),
     ):
         with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-            Study(asked(**changes), tmp_path / "study.db")
-    (tmp_path / "text.db").write_text("no database at all, but long enough to be taken for one" * 10)
-    with pytest.raises(ConfigError, match=r"text\.db"):
-        Study(asked(), tmp_path / "text.db")
+            Study(asked(**changes), tmp_path / "study.log")
+    (tmp_path / "text.log").write_text("no journal at all\n" * 10)
+    with pytest.raises(ConfigError, match=r"text\.log"):
+        Study(asked(), tmp_path / "text.log")
 
 
 def test_the_front_of_two_objectives_is_what_nothing_beats():
