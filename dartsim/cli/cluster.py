@@ -72,16 +72,15 @@ def new(
           --update-seconds 240 --out large.toml
     """
     from dartsim.core.words import plural
-    from dartsim.lab.new_cluster import ClusterNumbers, cluster_toml
+    from dartsim.lab.new_cluster import BATCH_TURNS, cluster_settings, cluster_toml
 
-    numbers = ClusterNumbers(gpus=gpus, desktops=desktops, hosts=hosts, update_seconds=update_seconds)
-    _write_new(out_file, cluster_toml(numbers))
-    settings = numbers.settings
+    settings = cluster_settings(gpus=gpus, desktops=desktops, hosts=hosts, update_seconds=update_seconds)
+    _write_new(out_file, cluster_toml(settings))
     engines = plural(settings["rollout.num_workers"], "GPU")
     _console(json_file).say(
         f"{out_file}: {plural(desktops, 'desktop')} on {hosts}, {engines} for engines "
         f"and {settings['cluster.learner.gpus']} for the trainer, {update_seconds:g} s an update of about "
-        f"{numbers.batch_turns:,.0f} turns\n"
+        f"{BATCH_TURNS:,} turns\n"
         f"next: dartsim compare dartsim areal-eta4 dart --on {out_file} --seeds 3"
     )
     _done(json_file, {"file": str(out_file), "settings": settings})

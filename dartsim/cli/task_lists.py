@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.desktop import ImageVariant
 from dartsim.cli.options import Json
 
 if TYPE_CHECKING:
@@ -99,11 +100,22 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def show_list(folder: Path, list_name: str, variant: str | None, json_file: str | None) -> None:
-    """Show which tasks of a list run on our image of a variant, or on OSWorld's machine, and who can score them.
+def tasks(
+    folder: Annotated[Path, typer.Argument(help="Task files in OSWorld's layout.", metavar="FOLDER")],
+    list_name: Annotated[str, typer.Option("--list", help="Name of the list file.")] = "test_nogdrive",
+    variant: Annotated[ImageVariant | None, typer.Option(help="Our image; default: OSWorld's own machine.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Show which tasks of a list run on our image or OSWorld's machine, and who scores them.
 
-    Raises:
-        typer.Exit: With code 1 if no task can be read.
+    Some need the internet (pages, or files that `desktop fetch` has not fetched), some lack an application or account,
+    and some cannot be scored or read.
+
+    Exit code 1 if no task can be read.
+
+    Examples:
+        dartsim desktop tasks OSWorld/evaluation_examples --list test_all
+        dartsim desktop tasks OSWorld/evaluation_examples --variant apps
     """
     from dartsim.cli.evaluator import scorer_facts
     from dartsim.envs.tasks import load_suite
@@ -116,7 +128,7 @@ def show_list(folder: Path, list_name: str, variant: str | None, json_file: str 
     home = default_home()
     facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
     cache = cache_folder()
-    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant, cache=cache)
+    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant.value, cache=cache)
     result = coverage(listed.tasks, facts, folder=folder, offer=offer)
     differs = "" if facts is None else other_version(folder, facts.scorer)
     if json_file is not None:

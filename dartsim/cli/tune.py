@@ -152,15 +152,13 @@ def plan(
           --price-gpu-hour 2.5 --price-host-hour 0.8
     """
     from dartsim.lab.jobs import Prices
-    from dartsim.lab.machines import Machines, read_hosts
+    from dartsim.lab.new_cluster import host_settings
     from dartsim.lab.planning import plan_spec
 
     base = load_config(scheduler, default="dartsim", on=on, overrides=settings(overrides, hours, None))
-    own = base.cluster.hosts
-    count, memory_gib, cores = (own.count, own.memory_gib, own.cores) if hosts is None else read_hosts(hosts)
     gpus = base.rollout.num_workers + base.cluster.learner.gpus if gpus is None else gpus
-    machines = Machines(gpus, count, memory_gib, cores)
-    spec = plan_spec(base, machines, Prices(price_gpu_hour, price_host_hour))
+    machines = {} if hosts is None else host_settings(hosts)
+    spec = plan_spec(base, gpus, machines, Prices(price_gpu_hour, price_host_hour))
     search(spec, out_folder or new_folder("plan"), budget, fresh_seeds, processes, json_file)
 
 
