@@ -415,16 +415,18 @@ def sampling(options: Options) -> list[Figures]:
 
         options.console.print(f"sampling {size} replies at once …")
         seconds = seconds_each({"ours": ours, "library": library}, repeats=3 if options.quick else 5 * options.seeds)
-        rates = [size * NEW_TOKENS / seconds[which] for which in ("ours", "library")]
-        rows.append(comparison(f"tokens sampled/s, batch {size}", *rates, "transformers model.generate"))
+        tokens, what = size * NEW_TOKENS, f"tokens sampled/s, batch {size}"
+        rates = tokens / seconds["ours"], tokens / seconds["library"]
+        rows.append(comparison(what, rates, "transformers model.generate"))
     return rows
 
 
 PEER_NAMES = {"transformers": "plain transformers loop, same loss", "trl": "TRL GRPOTrainer, its loss"}
 
 
-def comparison(what: str, ours: float, peer: float, peer_name: str, *, less: bool = False) -> Figures:
-    """Return one row; a ratio above 1 means that ours is ahead, by more, or by ``less``."""
+def comparison(what: str, values: tuple[float, float], peer_name: str, *, less: bool = False) -> Figures:
+    """Return one row of our value and a peer's; a ratio above 1 means that ours is ahead, by more, or by ``less``."""
+    ours, peer = values
     ratio = (peer / max(ours, 1.0)) if less else ours / peer
     shown = {"ours": round(ours, 1), "peer": round(peer, 1)}
     return {"what": what, **shown, "peer_name": peer_name, "ratio": round(ratio, 2)}
@@ -439,10 +441,10 @@ def over_peers(rows: Sequence[Figures]) -> list[Figures]:
         case = f"{images} images: {turns} turns"
         for peer, name in PEER_NAMES.items() if own else ():
             packed, other = own["packed"], own[peer]
-            speeds = (row["turns_per_second"] for row in (packed, other))
-            found.append(comparison(f"turns trained/s, {case}", *speeds, name))
-            memory = (row["peak_mib"] for row in (packed, other))
-            found.append(comparison(f"peak MiB an update adds, {case}", *memory, name, less=True))
+            speeds = packed["turns_per_second"], other["turns_per_second"]
+            memory = packed["peak_mib"], other["peak_mib"]
+            found.append(comparison(f"turns trained/s, {case}", speeds, name))
+            found.append(comparison(f"peak MiB an update adds, {case}", memory, name, less=True))
     return found
 
 
