@@ -172,26 +172,6 @@ def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_traine
     assert all("weights_torn" in alarm.found for alarm in found[:2])
 
 
-def test_batches_that_never_get_large_enough_starve_the_trainer(short):
-    found = suffer(curation={"batch": {"min_groups": 128, "max_groups": 128}})
-    assert names(found) == ["trainer_starved"]
-
-
-def test_starvation_is_measured_by_the_usual_time_between_updates(short):
-    def spoil(system):
-        next_batch = system.data.next_batch
-
-        async def six_times():
-            if system.recorder.counts["updates"] < 6:
-                return await next_batch()
-            return await asyncio.get_running_loop().create_future()
-
-        system.data.next_batch = six_times
-
-    found = suffer(spoil)
-    assert names(found) == ["trainer_starved"]
-
-
 class NeverBack:
     """A worker whose engine ends at some time and never comes back."""
 
