@@ -18,7 +18,7 @@ def test_a_loss_that_is_not_a_number_is_told(tmp_path):
 def test_a_recorder_reports_every_update_in_order(make_recorder, tmp_path):
     path = tmp_path / "metrics.jsonl"
     with JsonlWriter(path) as writer:
-        recorder = make_recorder(hours=1.0, instruments=[writer])
+        recorder = make_recorder(hours=1.0, instruments=(writer,))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(lines) > 2
     assert [line["update"] for line in lines] == list(range(1, recorder.counts["updates"] + 1))
