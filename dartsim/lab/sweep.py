@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from platform import python_version
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import dartsim
 from dartsim.config import Config, to_toml
-from dartsim.core.plugins import GROUP, used_plugins
+from dartsim.core.plugins import used_plugins
 from dartsim.lab.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ def _code_hash() -> str:
     """Return a hash of Python's version, of all files of dartsim, and of the plug-ins with the modules beside them."""
     package = Path(dartsim.__file__).parent
     files = {file for file in package.rglob("*") if file.suffix not in (".pyc", "") and file.is_file()}
-    for name in (*used_plugins(), *(plugin.module for plugin in entry_points(group=GROUP))):
+    for name in used_plugins():
         spec = find_spec(name)
         if spec is not None and spec.origin is not None:
             folder = Path(spec.origin).parent
