@@ -296,16 +296,13 @@ def _mock(config: Config, count: int, *, held_out: bool) -> Sequence[Task]:
 
 def _desktop(config: Config, count: int, *, held_out: bool = False) -> Sequence[Task]:
     """Return the tasks of our desktop image."""
-    from dartsim.real.desktop.tasks import desktop_tasks
     from dartsim.real.desktop.tasks.panel import page_tasks, panel_tasks
 
     generated = {"panel": panel_tasks, "pages": page_tasks}
     name = config.tasks.desktop
-    if name in generated:
-        return generated[name](count, config.run.seed, held_out=held_out)
-    if name == "apps":
-        return desktop_tasks()
-    raise ConfigError(f"tasks.desktop = {name!r} is unknown; known: {', '.join(generated)}, apps")
+    if name not in generated:
+        raise ConfigError(f"tasks.desktop = {name!r} is unknown; known: {', '.join(generated)}")
+    return generated[name](count, config.run.seed, held_out=held_out)
 
 
 def _difficulties(config: Config, tasks: Sequence[Task]) -> Mapping[str, TaskDifficulty]:

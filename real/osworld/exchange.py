@@ -14,8 +14,8 @@ from typing import Any
 import h11
 import httpx
 
-from dartsim.real.http_reply import MAX_REPLY_BYTES
 from dartsim.real.osworld.errors import TOO_LARGE, VmBadReply
+from dartsim.real.osworld.replies import MAX_REPLY_BYTES
 
 MAX_HEAD_BYTES = 2**18
 CLOSE_SECONDS = 0.25

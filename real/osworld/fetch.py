@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 from dartsim.core.errors import TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.base import task_getters, task_steps
-from dartsim.real.http_reply import check_length, watch
 from dartsim.real.osworld.addresses import Resolve, check_public, resolve
 from dartsim.real.osworld.errors import FetchFailed
 
@@ -125,6 +124,7 @@ class Downloads:
             timeout=timeout,
             follow_redirects=True,
             transport=self._transport,
+            headers={"Accept-Encoding": "identity"},
             event_hooks={"request": [self._check_request]},
         ) as client:
             for number in range(TRIES):
@@ -147,7 +147,6 @@ class Downloads:
             raise FetchFailed(f"found a redirection to {request.url}, wanted one to http or https")
         if self._look_up is not None and host.lower() not in self._allowed:
             await check_public(host, self._look_up)
-        request.extensions["check"] = watch(request)
 
     async def _once(self, client: httpx.AsyncClient, url: str, path: Path) -> None:
         handle, name = await asyncio.to_thread(tempfile.mkstemp, prefix=".part-", dir=self.folder)
@@ -164,7 +163,6 @@ class Downloads:
                         start = start or chunk[:START_BYTES]
                         digest.update(chunk)
                         await asyncio.to_thread(file.write, chunk)
-                check_length(response, response.request.extensions["check"], size)
                 check_content(url, start)
             await asyncio.to_thread(_keep, Path(name), path, digest.hexdigest())
         finally:

@@ -15,9 +15,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import TaskFileError
-from dartsim.real.http_reply import MAX_REPLY_BYTES
 from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.fetch import check_name, check_url
+from dartsim.real.osworld.replies import MAX_REPLY_BYTES
 from dartsim.real.scoring.sandbox import FileInput
 from dartsim.real.scoring.sandboxed.wire import CAN_BE_SENT, free_name
 

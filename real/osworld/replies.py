@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import httpx
 
 
+MAX_REPLY_BYTES = 128 * 2**20
+"""Largest reply of a desktop: a file, a screenshot, a tree."""
 MAX_JSON_BYTES = 8 * 2**20
 """Largest answer that is an object of texts: an accessibility tree, the output of a command."""
 MAX_TREE_BYTES = 2**18

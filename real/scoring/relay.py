@@ -12,7 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dartsim.real.http_reply import ReplyCheck
+import h11
+
 from dartsim.real.scoring.sandbox import ScoreFault
 
 CHUNK_BYTES = 2**16
@@ -121,7 +122,7 @@ class _DesktopRelay:
                     end.close()
 
     async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, check: ReplyCheck | None = None
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, check: _ReplyCheck | None = None
     ) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
             self._left -= len(chunk)
@@ -139,12 +140,41 @@ class _DesktopRelay:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asking: asyncio.StreamReader
     ) -> None:
         """Copy a reply of the desktop's server, and note what is wrong with it."""
-        check = ReplyCheck()
+        check = _ReplyCheck()
         try:
             await self._copy(reader, writer, check)
         finally:
             ended = reader.at_eof() or reader.exception() is not None
-            if check.packed:
-                self.server_fault = "sent a packed reply, which was not asked for"
-            elif check.overlong or (ended and not asking.at_eof() and not check.whole and not self.exceeded):
-                self.server_fault = "sent a reply that is not as long as it says"
+            if ended and not asking.at_eof() and not self.exceeded:
+                check.feed(b"")
+            self.server_fault = self.server_fault or check.problem
+
+
+class _ReplyCheck:
+    """Reads the one reply of a connection while it passes; ``problem`` says what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self._http = h11.Connection(h11.CLIENT)
+        for event in (h11.Request(method="GET", target="/", headers=[("Host", "desktop")]), h11.EndOfMessage()):
+            self._http.send(event)
+
+    def feed(self, data: bytes) -> None:
+        """Read the next bytes; none at the end of the connection."""
+        if self.problem:
+            return
+        try:
+            self._http.receive_data(data)
+            while (event := self._http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if isinstance(event, h11.Response) and _is_packed(event):
+                    self.problem = "sent a packed reply, which was not asked for"
+                elif isinstance(event, h11.ConnectionClosed):
+                    break
+        except h11.ProtocolError:
+            self.problem = "sent a reply that is not as long as it says"
+        if self._http.their_state in (h11.DONE, h11.MUST_CLOSE) and self._http.trailing_data[0]:
+            self.problem = "sent a reply that is longer than it says"
+
+
+def _is_packed(response: h11.Response) -> bool:
+    return dict(response.headers).get(b"content-encoding", b"identity") != b"identity"

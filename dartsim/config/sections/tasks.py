@@ -23,8 +23,7 @@ class TasksConfig(Section):
     mock: str = Field("click_button", description="mock: a family of tasks, or a suite (errands, locks, long).")
     desktop: str = Field(
         "panel",
-        description="desktop: panel (generated, one click), pages (generated, 5 to 7 clicks, then done), or apps (real "
-        "applications, 1 to 15 steps).",
+        description="desktop: panel (generated, one click), or pages (generated, 5 to 7 clicks, then done).",
     )
     held_out: int = Field(
         0,

@@ -1,31 +1,19 @@
-"""Checks tasks on real desktops: the oracle must solve them, and doing nothing must not (it would be learned)."""
+"""Attempts of given actions on real desktops, and tasks that are solved by doing nothing (it would be learned)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError, EnvFault, ScoreUnavailable
 from dartsim.core.ports import EnvProvider
 from dartsim.core.types import Task
 from dartsim.envs.base import DONE, WAIT, is_infeasible
-from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
-from dartsim.real.desktop.tasks.oracles import ORACLES
-from dartsim.real.osworld.connect import DesktopOptions
-from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.provider import DesktopProvider
-from dartsim.real.osworld.scorer import Scorer
-from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.osworld.transport import OWN_SERVER
 
 logger = logging.getLogger(__name__)
 
@@ -43,44 +31,6 @@ class ScriptedAttempt:
     seconds: float
     frames: tuple[Any, ...]
     actions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCheck:
-    """The scores of a task's oracle and of doing nothing."""
-
-    oracle: ScriptedAttempt
-    nothing: float
-
-    @property
-    def passed(self) -> bool:
-        return self.oracle.score == 1.0 and self.nothing == 0.0
-
-
-@asynccontextmanager
-async def desktops(
-    spec: ContainerSpec, settings: DockerHostConfig, *, screen: tuple[int, int]
-) -> AsyncIterator[DesktopProvider]:
-    """Provide desktops of one engine; at the end none is left.
-
-    Raises:
-        EngineMissing: If no engine answers.
-    """
-    async with DesktopFleet([DockerHost(settings)]) as fleet, Scorer() as scorer:
-        with tempfile.TemporaryDirectory(prefix="dartsim-tasks-") as folder:
-            options = DesktopOptions(
-                settings=DesktopSettings(screen=screen),
-                server=OWN_SERVER,
-                downloads=Downloads(Path(folder)),
-                scorer=scorer,
-            )
-            yield DesktopProvider(fleet, spec, options)
-
-
-async def check_task(provider: EnvProvider, task: Task, *, slot: int = 0) -> TaskCheck:
-    """Play a task's oracle, then do nothing, each on a fresh desktop."""
-    oracle = await play(provider, task, ORACLES[task.id], slot=slot)
-    return TaskCheck(oracle, await do_nothing(provider, task, slot=slot))
 
 
 async def play(provider: EnvProvider, task: Task, actions: Sequence[str], *, slot: int = 0) -> ScriptedAttempt:
