@@ -180,7 +180,7 @@ def nvidia_smi() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedEngine:
+class EngineAnswer:
     """What the Docker engine answered: ``info`` is None if it did not; ``fault`` is why it has no image to start."""
 
     check: Check
@@ -188,13 +188,13 @@ class AskedEngine:
     fault: DartsimError | None = None
 
 
-def ask_engine(image: str | None = None) -> AskedEngine:
+def ask_engine(image: str | None = None) -> EngineAnswer:
     """Ask the Docker engine for its version and resources, and for an image."""
     try:
         info, fault = asyncio.run(_answers(image))
     except DartsimError as error:
-        return AskedEngine(Check("engine", MISSING, error.problem, error.fix))
-    return AskedEngine(_described(info), info, fault)
+        return EngineAnswer(Check("engine", MISSING, error.problem, error.fix))
+    return EngineAnswer(_described(info), info, fault)
 
 
 async def _answers(image: str | None) -> tuple[EngineInfo, DartsimError | None]:
