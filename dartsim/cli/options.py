@@ -121,10 +121,6 @@ Json = Annotated[
         "--json", metavar="FILE", callback=file_target, help="Also write the figures as JSON; - for standard output."
     ),
 ]
-JsonInstead = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", callback=file_target, help="Write JSON instead; - for standard output."),
-]
 Out = Annotated[
     Path | None, typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/.")
 ]
