@@ -13,7 +13,7 @@ from dartsim.config import from_tree, load, merge, preset, presets
 from dartsim.lab.virtual import modeled_twin
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated, run_simulation
+from dartsim.run.run_prepared import build_here, run_prepared
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -90,7 +90,7 @@ def run(name, sure=(), **tables):
     store = Noted()
 
     async def main():
-        system = await build_simulated(prepared, store)
+        system = await build_here(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 
@@ -271,7 +271,7 @@ def test_ours_passes_over_tasks_that_taught_nothing():
 def test_our_presets_of_osworld_train_as_fast_as_dart_s_and_generate_less_in_vain(gpus):
     """On the same GPUs, for eight hours of virtual time; `experiments.osworld_twins` makes longer runs."""
     dart, ours = (
-        run_simulation(prepare(modeled_twin(load(preset_name=name, overrides=["run.hours=8.0"])))).figures
+        run_prepared(prepare(modeled_twin(load(preset_name=name, overrides=["run.hours=8.0"])))).figures
         for name in (f"osworld-{gpus}", f"osworld-dartsim-{gpus}")
     )
     assert ours["trained_turns_per_minute"] > 0.9 * dart["trained_turns_per_minute"]

@@ -62,14 +62,14 @@ def train(*overrides, kill=None):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra `ray`")
     from dartsim.real.ray_cluster.backend import session
-    from dartsim.run.learning import learning
-    from dartsim.run.realtime import run_realtime
+    from dartsim.run.model import trained_model
+    from dartsim.run.run_prepared import run_prepared
 
     prepared = prepare(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
     with session(prepared.config):
-        trained = learning(prepared)
+        trained = trained_model(prepared)
         listening = [] if kill is None else [Listener(update_finished=kill)]
-        result = run_realtime(prepared, learning=trained, instruments=listening)
+        result = run_prepared(prepared, learning=trained, instruments=listening)
     return trained, result
 
 
