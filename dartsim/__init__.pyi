@@ -44,7 +44,6 @@ from .run.backends import (
     LearnerBackend as LearnerBackend,
 )
 from .run.policies import Policy as Policy
-from .testing.routers import check_router as check_router
 from .testing.rules import check_rule as check_rule
 from .sim.faults.kinds import Fault as Fault, FaultKind as FaultKind
 from .sim.run_virtual import run_virtual as run_virtual
