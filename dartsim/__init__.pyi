@@ -30,7 +30,7 @@ from .core.types import (
 from .curation.rules.admission import AdmissionRule as AdmissionRule, GroupCounts as GroupCounts
 from .curation.rules.attempts import AttemptsRule as AttemptsRule
 from .curation.rules.batches import BatchRule as BatchRule, RunningGroup as RunningGroup
-from .curation.rules.selection import SelectedTurns as SelectedTurns, TurnSelection as TurnSelection
+from .curation.rules.selection import TurnSelection as TurnSelection
 from .curation.rules.task_order import TaskOrder as TaskOrder
 from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
 from .lab.gate import ConditionResult as ConditionResult, SchedulerRank as SchedulerRank

@@ -169,7 +169,7 @@ def recording_logs(config: Config, path: Path, resume_point: ResumePoint | None)
 
     def turn_facts(group: Group) -> tuple[list[list[float]], Sequence[Sequence[bool]]]:
         values = [values_T.tolist() for values_T in advantages.advantages(group)]
-        return values, selection.select(group).kept
+        return values, selection.select(group)
 
     return [
         AttemptLog(path / ATTEMPTS, turn_facts=turn_facts, spacing_seconds=spacing_seconds, keep=keep),
