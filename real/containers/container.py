@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dartsim.real.containers.spec import ContainerSpec
 
+if TYPE_CHECKING:
+    from dartsim.real.containers.host import DockerHost
+
 T = TypeVar("T")
-
-
-class ContainerHost(Protocol):
-    """The host of a container, as the container uses it."""
-
-    @property
-    def identity(self) -> str:
-        """Distinguishes it from other hosts."""
-
-    async def call(self, identity: str, function: Callable[[Any], T]) -> T:
-        """Call ``function`` with one container of the ``docker`` package, in a thread."""
-
-    async def remove(self, name: str) -> None:
-        """Remove a container."""
 
 
 @dataclass(eq=False, repr=False)
@@ -33,7 +22,7 @@ class Container:
     engine cannot or will not carry out raises a ``ContainerFault`` with its cause.
     """
 
-    engine: ContainerHost
+    engine: DockerHost
     id: str
     name: str
     slot: int
