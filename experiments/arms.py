@@ -84,7 +84,19 @@ class Arm:
         return ", ".join(map(str, self.names.values()))
 
 
-OF_TABLES = {"about", "seeds", "figures", "published", "arms", "tables", "axes", "changes", "quick", "quick_hours"}
+OF_TABLES = {
+    "about",
+    "seeds",
+    "figures",
+    "published",
+    "arms",
+    "tables",
+    "axes",
+    "quick_axes",
+    "changes",
+    "quick",
+    "quick_hours",
+}
 """Keys that belong to a table itself, not to its arms."""
 
 
@@ -94,7 +106,8 @@ def arms_of(study: Mapping[str, Any], *, quick: bool = False) -> list[Arm]:
 
 
 def _family(study: Mapping[str, Any], family: str, table: Mapping[str, Any], *, quick: bool) -> Iterator[Arm]:
-    axes = [[(axis, *entry) for entry in _entries(axis, given)] for axis, given in table["axes"].items()]
+    chosen = {**table["axes"], **(table.get("quick_axes", {}) if quick else {})}
+    axes = [[(axis, *entry) for entry in _entries(axis, given)] for axis, given in chosen.items()]
     for places in product(*axes):
         tables = [study, table, *(entry for _, _, entry in places)]
         if quick and not all(one.get("quick", True) for one in tables):
@@ -107,7 +120,7 @@ def _family(study: Mapping[str, Any], family: str, table: Mapping[str, Any], *, 
             family,
             {axis: Template(str(name)).safe_substitute(words) for axis, name in names.items()},
             keys,
-            keys["preset"],
+            Template(keys["preset"]).substitute(words),
             shorter[-1] if quick and shorter else keys["hours"],
             keys.get("workload"),
             tuple(Template(change).substitute(words) for one in tables for change in one.get("changes", ())),

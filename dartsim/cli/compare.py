@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from dartsim.cli.command_group import plugin_words
-from dartsim.cli.console import errors, out, plain_table, ratio, write_json
+from dartsim.cli.console import errors, result, table
 from dartsim.cli.options import (
     FaultsOption,
     Hours,
@@ -34,7 +33,6 @@ from dartsim.observe.bias import BAND, JUDGED
 from dartsim.observe.rundir import CONFIG, STUDY, STUDY_PAGE, SUMMARY
 
 if TYPE_CHECKING:
-    from dartsim.config import Config
     from dartsim.lab.compared_runs import ComparedRun, EndedRun
     from dartsim.lab.gate import Comparison, ConditionResult
 
@@ -73,14 +71,6 @@ NOTE = (
 )
 
 
-class SchedulerColumn(NamedTuple):
-    """A scheduler in the table."""
-
-    name: str
-    figures: Mapping[str, Mapping[str, float | None]]
-    classes: Mapping[str, Any]
-
-
 def compare(
     schedulers: Annotated[
         list[str], typer.Argument(help="Presets (`dartsim config`), or TOML files.", metavar="SCHEDULER")
@@ -91,10 +81,6 @@ def compare(
     until_steady: UntilSteady = None,
     faults: FaultsOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each scheduler, from 0; figures are means.")] = 1,
-    updates: Annotated[
-        int | None,
-        typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
-    ] = None,
     processes: Processes = None,
     fail_if: Annotated[
         list[str] | None,
@@ -127,6 +113,7 @@ def compare(
     """
     from dartsim.cli.live import write_study
     from dartsim.lab.compared_runs import make_runs
+    from dartsim.lab.comparison import classes_over_seeds
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.lab.study_document import comparison_document
 
@@ -145,27 +132,33 @@ def compare(
         runs = [run for run in possible if run.config.run.seed < count]
         with report_interrupt(lambda: _progress_so_far(runs, folder)):
             ended = make_runs(runs, errors, processes)
-        return Comparison.of(runs, ended, updates=updates or _common_updates(ended), with_seeds=with_seeds)
+        return Comparison.of(runs, ended, updates=_common_updates(ended), with_seeds=with_seeds)
 
     compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
-    columns, last = _columns(compared), updates or _common_updates(ended)
+    last = _common_updates(ended)
     folders = {
         name: [run.path for run in possible if run.path and run.scheduler == name] for name in compared.schedulers
     }
     folders = {name: [path for path in own if (path / SUMMARY).is_file()] for name, own in folders.items()}
+    classes = {
+        name: classes_over_seeds([] if name in compared.failures else rows) for name, rows in compared.figures.items()
+    }
     # Published figures only apply to a preset on its own cluster.
-    document = comparison_document(
-        compared, folders, _tables(compared, columns, last, PUBLISHED if on is None else {}), _notes(columns, ended)
-    )
+    rows = scheduler_rows(compared, classes, last, PUBLISHED if on is None else {})
+    heads, notes = [f"#{name}" for name in compared.schedulers], _notes(classes, ended)
+    tables = [{"title": "Schedulers", "heads": ["", *heads], "rows": rows}]
+    document = comparison_document(compared, folders, tables, notes)
     page = write_study(folder, document, [own[0] for own in folders.values() if own])
-    if json_file != "-":
-        _show(compared, columns, last, ended)
-        for result in results:
-            out.say(str(result))
-        out.say(f"page: {page.resolve().as_uri()}")
-    if json_file is not None:
-        facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
-        write_json(_as_json(compared, facts), json_file)
+    facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
+    console = result(_as_json(compared, facts), json_file)
+    for start in range(0, len(heads), BESIDE):
+        part = slice(start, start + BESIDE)
+        console.print(table(["", *heads[part]], [(label, *cells[part]) for label, *cells in rows]))
+    if len(heads) > 1:
+        console.print()
+        console.print(table(*_ranking(compared)))
+    for line in (*notes, *results, f"page: {page.resolve().as_uri()}"):
+        console.say(str(line))
     if junit is not None:
         write_junit(compared, results, junit)
     _end(compared, results)
@@ -176,60 +169,21 @@ def _common_updates(ended: Sequence[EndedRun]) -> int | None:
     return min((len(run.update_hours) for run in ended if not run.summary.get("failure")), default=0) or None
 
 
-def _columns(compared: Comparison) -> list[SchedulerColumn]:
-    from dartsim.lab.comparison import classes_over_seeds, over_seeds
-
-    return [
-        SchedulerColumn(name, over_seeds(rows), classes_over_seeds([] if name in compared.failures else rows))
-        for name, rows in compared.figures.items()
-    ]
-
-
-def _show(
-    compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None, ended: Sequence[EndedRun]
-) -> None:
-    """Print figures, ranking, and warnings."""
-    for table in scheduler_tables(columns, updates):
-        out.print(table)
-    if len(columns) > 1:
-        out.print()
-        out.print(ranking_table(compared))
-    for line in _notes(columns, ended):
-        out.say(line)
-
-
-def _notes(columns: Sequence[SchedulerColumn], ended: Sequence[EndedRun]) -> list[str]:
-    """Return what a reader of the figures has to know."""
+def _notes(classes: Mapping[str, Mapping[str, Any]], ended: Sequence[EndedRun]) -> list[str]:
+    """Return what a reader of the figures has to know; ``classes``: the classes of tasks by scheduler."""
     lines = [NOTE]
     lines += [
-        f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
+        f"{name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
         f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
         f"below {BAND:g} is starved)"
-        for column in columns
-        for share in column.classes["starved_classes"] or ()
+        for name, own in classes.items()
+        for share in own["starved_classes"] or ()
     ]
-    if len(ended) > len(columns):
-        lines.append(f"means over {len(ended) // len(columns)} seeds, ± half the 95 % confidence interval")
+    if len(ended) > len(classes):
+        lines.append(f"means over {len(ended) // len(classes)} seeds, ± half the 95 % confidence interval")
     if any(made.summary.get("surrogate") for made in ended):
         lines.append("surrogate policy: outcomes are drawn, nothing was learned")
     return lines
-
-
-def _tables(
-    compared: Comparison,
-    columns: Sequence[SchedulerColumn],
-    updates: int | None,
-    published: Mapping[str, Mapping[str, float]],
-) -> list[dict[str, Any]]:
-    """Return the tables of the page: figures, published ones below them."""
-    rows = [*ranking_rows(compared), *scheduler_rows(columns, updates)]
-    for label, (figure, scale) in ROWS.items():
-        known = [published.get(column.name, {}).get(figure) for column in columns]
-        if any(known):
-            cells = ["–" if value is None else f"{scale * value:.1f}" for value in known]
-            rows.append((f"{label.strip()}, published", cells))
-    heads = ["", *(f"#{column.name}" for column in columns)]
-    return [{"title": "Schedulers", "heads": heads, "rows": [[label, *cells] for label, cells in rows]}]
 
 
 def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -279,8 +233,9 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
     runs: list[ComparedRun] = []
     for name, scheduler in by_name(list(dict.fromkeys(schedulers))).items():
         first = load_config(str(scheduler), on=on, overrides=[*overrides, "run.seed=0"])
+        if not first.backend.virtual:
+            raise ConfigError(f"{name} has real components, and `compare` simulates; `dartsim run` runs it")
         prepare(first)
-        _refuse_without_engine(first)
         if few := too_few_attempts(first):
             errors.say(f"{name}: {few}")
         for seed in range(seeds):
@@ -340,60 +295,39 @@ def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
     return f"interrupted: {done} of {len(runs)} runs were finished, in {folder}; the same command makes the others"
 
 
-def _refuse_without_engine(config: Config) -> None:
-    """Refuse a preset on real desktops if no container engine answers on this machine."""
-    local = all(host.url is None for host in config.desktop.hosts.values())
-    if not config.backend.boots or not local:
-        return
-    from dartsim.cli.machine_checks import OK, ask_engine
-
-    engine = ask_engine().check
-    if engine.state is not OK:
-        raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.fix}")
-
-
-def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
-    """Return rows with a cell for each scheduler: means over seeds, then the least trained classes of tasks."""
+def scheduler_rows(
+    compared: Comparison,
+    classes: Mapping[str, Mapping[str, Any]],
+    updates: int | None,
+    published: Mapping[str, Mapping[str, float]],
+) -> list[list[str]]:
+    """Return a label and a cell for each scheduler: means over seeds, least trained classes, published figures."""
+    from dartsim.lab.comparison import over_seeds
     from dartsim.lab.gate import cell_text
 
+    figures = {name: over_seeds(rows) for name, rows in compared.figures.items()}
     rows = [
-        (label.format(updates or "–"), [cell_text(column.figures.get(figure), scale) for column in columns])
+        [label.format(updates or "–"), *(cell_text(own.get(figure), scale) for own in figures.values())]
         for label, (figure, scale) in ROWS.items()
     ]
     for by in JUDGED:
-        least = [column.classes["least_classes"].get(by) for column in columns]
+        least = [own["least_classes"].get(by) for own in classes.values()]
         if any(least):
-            rows.append((f"least by {by}", ["–" if s is None else f"{s['class']} {s['ratio']:.2f}" for s in least]))
+            rows.append([f"least by {by}", *("–" if s is None else f"{s['class']} {s['ratio']:.2f}" for s in least)])
+    for label, (figure, scale) in ROWS.items():
+        known = [published.get(name, {}).get(figure) for name in figures]
+        if any(known):
+            cells = ("–" if value is None else f"{scale * value:.1f}" for value in known)
+            rows.append([f"{label.strip()}, published", *cells])
     return rows
 
 
-def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) -> Iterator[Table]:
-    """Yield ``scheduler_rows`` as tables of a few schedulers each; a table of two has their ratio."""
-    rows, two = scheduler_rows(columns, updates), len(columns) == 2
-    figures = [figure for figure, _ in ROWS.values()]
-    ratios = [ratio(*(column.figures.get(name, {}).get("mean") for column in columns)) for name in figures if two]
-    ratios += [""] * (len(rows) - len(ratios))
-    for start in range(0, len(columns), BESIDE):
-        part = slice(start, start + BESIDE)
-        table = plain_table("", numbers=[*(column.name for column in columns[part]), *["ratio"] * two])
-        for (label, cells), times in zip(rows, ratios, strict=True):
-            table.add_row(label, *cells[part], *[times] * two)
-        yield table
-
-
-def ranking_table(compared: Comparison) -> Table:
-    """Return the ranking by trained turns: each scheduler, its difference to the best one, and the verdict."""
+def _ranking(compared: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and rows of the ranking by trained turns."""
     seeds = len(compared.seeds)
     title = f"ranking, {seeds} paired seeds" if seeds > 1 else "ranking, one seed"
-    table = plain_table(title, numbers=("trained turns/min", "to the best"), after=("verdict",))
-    table.columns[0].no_wrap = True
+    rows = []
     for place, rank in enumerate(compared.ranking(), 1):
         number = "–" if rank.scheduler in compared.failures else f"{place}."
-        table.add_row(f"{number} {rank.scheduler}", rank.mean_text, rank.to_best, rank.verdict)
-    return table
-
-
-def ranking_rows(compared: Comparison) -> list[tuple[str, list[str]]]:
-    """Return the ranking as rows with a cell for each scheduler, in the order given."""
-    ranks = sorted(compared.ranking(), key=lambda rank: compared.schedulers.index(rank.scheduler))
-    return [("difference to the best", [rank.to_best for rank in ranks]), ("verdict", [rank.verdict for rank in ranks])]
+        rows.append([f"{number} {rank.scheduler}", rank.mean_text, rank.to_best, rank.verdict])
+    return [title, "#trained turns/min", "#to the best", "verdict"], rows

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dartsim.cli.command_group import command_group
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, result
 from dartsim.cli.options import Json, Overrides, file_target
 from dartsim.core.errors import ConfigError
+from dartsim.core.words import plural
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -64,15 +65,7 @@ def build(
     from dartsim.real.desktop import build as build_image
 
     with errors.status("building"):
-        name = asyncio.run(
-            build_image(
-                variant.value,
-                settings,
-                again=again,
-                on_line=lambda line: errors.print(line),
-            )
-        )
-    out.print(name)
+        out.print(asyncio.run(build_image(variant.value, settings, again=again, on_line=errors.print)))
 
 
 @desktop_app.command()
@@ -153,16 +146,14 @@ async def _start(
                 await asyncio.to_thread(show.write_bytes, await desktop.client.screenshot())
         finally:
             await desktop.close()
-        if json_file is not None:
-            write_json(facts, json_file)
-        if json_file != "-":
-            width, height = config.desktop.width, config.desktop.height
-            out.print(f"{container.name}: {width} x {height}, ready after {facts['seconds']:.1f} s")
-            out.print(f"server: {urls['server']}" + (f", token {token}" if token else ""))
-            if "vnc" in urls:
-                out.print(f"viewer: {urls['vnc']}/vnc.html")
-            if show is not None:
-                out.print(f"screenshot: {show}")
+        console = result(facts, json_file)
+        width, height = config.desktop.width, config.desktop.height
+        console.say(f"{container.name}: {width} x {height}, ready after {facts['seconds']:.1f} s")
+        console.say(f"server: {urls['server']}" + (f", token {token}" if token else ""))
+        if "vnc" in urls:
+            console.say(f"viewer: {urls['vnc']}/vnc.html")
+        if show is not None:
+            console.say(f"screenshot: {show}")
         if seconds is None:
             errors.print("Ctrl-C removes it")
         await asyncio.sleep(seconds if seconds is not None else float("inf"))
@@ -190,10 +181,7 @@ def reap(
             return await engine.reap(everybody=everybody)
 
     removed = asyncio.run(work())
-    if json_file is not None:
-        write_json({"removed": removed}, json_file)
-    if json_file != "-":
-        out.print(f"removed {removed} container{'' if removed == 1 else 's'}")
+    result({"removed": removed}, json_file).print(f"removed {plural(removed, 'container')}")
 
 
 def engine_settings(url: str | None, bind: str | None = None) -> DockerHostConfig:

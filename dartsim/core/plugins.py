@@ -1,7 +1,7 @@
 """Plug-ins: modules that register components, and which of them may be imported.
 
-They are imported before names are looked up: those that ``--plugin`` or ``DARTSIM_PLUGINS`` names (never those that
-only a file names), and those of installed distributions (``[project.entry-points."dartsim.plugins"]``).
+They are imported before names are looked up: those that ``--plugin`` or ``DARTSIM_PLUGINS`` names, never those that
+only a file names.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from typing import Any
 from dartsim.core.errors import ConfigError
 from dartsim.core.plugin_errors import PLUGIN_MODULES, describe
 
-GROUP = "dartsim.plugins"
-"""Group of the entry points of installed plug-ins."""
-
 VARIABLE = "DARTSIM_PLUGINS"
 """Environment variable with the modules of plug-ins, separated by commas."""
 
@@ -34,17 +31,6 @@ def load_plugins() -> None:
     Raises:
         ConfigError: If one cannot be imported.
     """
-    from importlib.metadata import entry_points
-
-    for plugin in entry_points(group=GROUP):
-        try:
-            plugin.load()
-        except Exception as error:
-            owner = plugin.dist.name if plugin.dist else "an unknown distribution"
-            raise ConfigError(
-                f"the plug-in {plugin.name} = {plugin.value!r} of {owner} cannot be imported: {error!r}; fix it, or "
-                "uninstall it"
-            ) from error
     for module in used_plugins():
         use_plugin(module)
 
@@ -70,7 +56,7 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
 
 
 def used_plugins() -> list[str]:
-    """Return the plug-in modules named to this process, without installed ones."""
+    """Return the plug-in modules named to this process."""
     return [name for name in os.environ.get(VARIABLE, "").split(",") if name]
 
 

@@ -157,17 +157,7 @@ class AdmissionControl:
             return False
         if rule.unbounded and not self.holding:
             return True
-        return self._open.lacking or self.may_begin()
-
-    def may_begin_beside(self) -> bool:
-        """Return whether a group may begin while others lack attempts: ``max_ahead`` must let all of them complete."""
-        max_ahead = self._rules.max_ahead
-        after = self._ledger.ahead + self._open.num_lacking + self._rules.attempts.parameters.group_size
-        return self.may_begin() and (max_ahead is None or after <= max_ahead)
-
-    def may_begin(self) -> bool:
-        """Return whether another group may begin, by the rule's bounds on groups."""
-        return not self.holding and self._bound() is None
+        return self._open.lacking or (not self.holding and self._bound() is None)
 
     def blocked_by(self) -> str | None:
         """Return why no group may begin, as a sentence; None if one may, or if only ``max_ahead`` prevents it."""

@@ -77,7 +77,6 @@ class DataManager:
         failure: Why an attempt could not be handed over, in case the caller is cancelled before it reports the error.
         changed: When a group last became ready or a batch was taken, loop time.
         withdraw: Cancels a running attempt, which is handed over soon after; set by the code that plays attempts.
-        host_of: Returns the host of a slot whose desktops share saved states; None: a group may use any slot.
     """
 
     def __init__(
@@ -86,11 +85,7 @@ class DataManager:
         self._rules = rules
         self._slot_groups = slot_groups
         self.ledger = AttemptLedger(store, recorder)
-        # Running attempts belong to half as many groups anyway; with more open groups, each would take too long.
-        max_filling = max(1, 2 * len(slot_groups) // rules.attempts.parameters.group_size)
-        self.open_groups = OpenGroups(
-            rules.order, rules.attempts, rules.turn_limits, seed=seed, max_filling=max_filling
-        )
+        self.open_groups = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
         self.ready_groups = ReadyGroups(rules, self.ledger)
         self._queue = AdmissionQueue(slot_groups, recorder)
         self._admission = AdmissionControl(rules, self.ledger, self.open_groups, self.ready_groups)
@@ -104,7 +99,6 @@ class DataManager:
         self._ending = False
         self._closed = False
         self.withdraw: Callable[[int], None] = lambda attempt: None
-        self.host_of: Callable[[int], str | None] = lambda slot: None
         self.failure: BaseException | None = None
         self._or_suspend = _SuspendedOnFailure(self)
         self.changed = recorder.clock()
@@ -159,11 +153,7 @@ class DataManager:
         while self._queue and self._admission.allows():
             slot = self._queue.next()
             if slot is not None:
-                host = self.host_of(slot)
-                begin = host is not None and self._admission.may_begin_beside()
-                attempt = self.open_groups.next_attempt(
-                    self.ledger.admitted, self.ledger.version, host=host, may_begin=begin
-                )
+                attempt = self.open_groups.next_attempt(self.ledger.admitted, self.ledger.version)
                 self.ledger.begin(attempt)
                 self._queue.start(slot, attempt)
 

@@ -31,8 +31,6 @@ class OpenGroup:
     turn_limit: int = 0
     again: list[tuple[int, int]] = field(default_factory=list)
     repeated: int = 0
-    hosts: set[str] = field(default_factory=set)
-    """Hosts that ran its attempts, where its task's set-up is saved; a resumed run begins without saved states."""
 
     @property
     def planned(self) -> int:
@@ -53,31 +51,18 @@ class OpenGroups:
     """The groups being collected.
 
     Attempts that an open group lacks come first; only then does another group begin, with a task to offer again or the
-    next one of the order. A slot on a named host first serves groups that already run on this host, then one without a
-    host (hosts are known once their desktops have started). Up to ``max_filling`` groups may then lack attempts at
-    once, so that each host can have its own. No group begins while one that began more than twice as many groups ago
-    lacks attempts: its host may be gone.
+    next one of the order.
     """
 
-    def __init__(
-        self,
-        order: TaskOrder,
-        attempts: AttemptsRule,
-        turn_limits: TurnLimitRule,
-        *,
-        seed: int = 0,
-        max_filling: int = 1,
-    ) -> None:
+    def __init__(self, order: TaskOrder, attempts: AttemptsRule, turn_limits: TurnLimitRule, *, seed: int = 0) -> None:
         self._order = order
         self._attempts = attempts
         self._turn_limits = turn_limits
         self._seed = seed
         self.groups: dict[int, OpenGroup] = {}
-        self._max_filling = max_filling
-        self._filling: list[OpenGroup] = []
-        """The newest group, and older ones in which some planned attempts have not started yet."""
+        self._newest: OpenGroup | None = None
         self._replace: deque[OpenGroup] = deque()
-        """Filled groups that lack attempts again, one entry per attempt."""
+        """Older groups that lack attempts again, one entry per attempt."""
         self._again: deque[Task] = deque()
         """Tasks to offer again, before those of the order."""
         self._begun = 0
@@ -86,27 +71,16 @@ class OpenGroups:
 
     @property
     def lacking(self) -> bool:
-        return bool(self._replace) or any(group.lacking for group in self._filling)
+        return bool(self._replace) or (self._newest is not None and self._newest.lacking)
 
-    @property
-    def num_lacking(self) -> int:
-        """Number of attempts that open groups lack."""
-        return len(self._replace) + sum(group.planned - group.admitted for group in self._filling)
-
-    def next_attempt(
-        self, number: int, version: Version, *, host: str | None = None, may_begin: bool = False
-    ) -> Attempt:
+    def next_attempt(self, number: int, version: Version) -> Attempt:
         """Return an attempt for a group that lacks one, or the first of a new group.
 
         Args:
             number: Id of the attempt.
             version: Newest published version.
-            host: Host of the slot, if its desktops share saved states.
-            may_begin: Whether a group may begin on this host although others lack attempts.
         """
-        group = self._next_group(host, may_begin)
-        if host is not None:
-            group.hosts.add(host)
+        group = self._next_group()
         if group.again:
             index, seed = group.again.pop(0)
             group.repeated += 1
@@ -125,28 +99,15 @@ class OpenGroups:
             version=version,
         )
 
-    def _next_group(self, host: str | None, may_begin: bool) -> OpenGroup:
-        if host is not None:
-            for group in (*self._replace, *self._filling):
-                if group.lacking and host in group.hosts:
-                    if group not in self._filling:
-                        self._replace.remove(group)
-                    return group
+    def _next_group(self) -> OpenGroup:
         if self._replace:
             return self._replace.popleft()
-        lacking = [group for group in self._filling if group.lacking]
-        if lacking:
-            free = None if host is None else next((group for group in lacking if not group.hosts), None)
-            if free is not None:
-                return free
-            overtaken = self._begun - lacking[0].id > 2 * self._max_filling
-            if overtaken or not may_begin or len(lacking) >= self._max_filling:
-                return lacking[0]
+        if self._newest is not None and self._newest.lacking:
+            return self._newest
         task = self._again.popleft() if self._again else self._next_task()
         attempts = _count(self._attempts, "attempts", self._attempts.attempts(task.id))
         turn_limit = _count(self._turn_limits, "limit", self._turn_limits.limit(task.id))
-        group = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)
-        self._filling = [*lacking, group]
+        group = self._newest = OpenGroup(self._begun, task, attempts, turn_limit=turn_limit)
         self._begun += 1
         self.groups[group.id] = group
         return group
@@ -159,13 +120,13 @@ class OpenGroups:
 
     def replace(self, group: OpenGroup) -> None:
         group.replaced += 1
-        if group not in self._filling:
+        if group is not self._newest:
             self._replace.append(group)
 
     def remove(self, group: OpenGroup) -> None:
         del self.groups[group.id]
-        if group in self._filling:
-            self._filling.remove(group)
+        if group is self._newest:
+            self._newest = None
         if group in self._replace:
             self._replace = deque(other for other in self._replace if other is not group)
 
@@ -195,7 +156,7 @@ class OpenGroups:
                     "of it run: it would never be complete"
                 )
             lacking = group.planned - group.admitted
-            if group not in self._filling and lacking != self._replace.count(group):
+            if group is not self._newest and lacking != self._replace.count(group):
                 raise InvariantViolated(
                     f"group {group.id} lacks {lacking} attempts and {self._replace.count(group)} of them are to be "
                     "started: it would never be complete"
@@ -205,7 +166,7 @@ class OpenGroups:
         return {
             "drawn": self._drawn,
             "groups": self._begun,
-            "filling": [group.id for group in self._filling],
+            "newest": None if self._newest is None else self._newest.id,
             "replace": [group.id for group in self._replace],
             "open": [save_open(group) for group in self.groups.values()],
             "again": [task.id for task in self._again],
@@ -219,7 +180,7 @@ class OpenGroups:
         self._drawn, self._begun = saved["drawn"], saved["groups"]
         self._again = deque(tasks[name] for name in saved["again"] if name in tasks)
         self.groups = {group["id"]: read_open(group, tasks[group["task"]], trajectories) for group in saved["open"]}
-        self._filling = [self.groups[number] for number in saved["filling"] if number in self.groups]
+        self._newest = self.groups.get(saved["newest"])
         self._replace = deque(self.groups[number] for number in saved["replace"] if number in self.groups)
 
 

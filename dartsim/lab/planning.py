@@ -16,7 +16,6 @@ from typing_extensions import override
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.jobs import Prices, read_objective
-from dartsim.lab.machines import Machines
 from dartsim.lab.study import StudySpec
 from dartsim.lab.virtual import as_virtual, with_settings
 from dartsim.run.prepare import prepare, reserved_gib
@@ -43,21 +42,24 @@ OWN = "as configured"
 class PlanSpec(StudySpec):
     """A study whose points are splits of machines."""
 
-    machines: Machines
+    gpus: int
+    """GPUs of workers and trainer together."""
+    hosts: Mapping[str, Any]
+    """Settings of the hosts."""
     capacity: int
     """Desktops that fit on the hosts."""
 
     @override
     def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a split of the machines; other settings stay as in the base."""
-        machines, rollout, learner = self.machines, self.base.rollout, self.base.cluster.learner
+        rollout, learner, gpus = self.base.rollout, self.base.cluster.learner, self.gpus
         total = point.get(DESKTOPS, min(rollout.num_desktops, self.capacity))
         spares = min(rollout.warm_envs, total - 1)
-        workers = point.get(WORKERS, min(rollout.num_workers, machines.gpus - 1))
-        trainer = machines.gpus - workers
+        workers = point.get(WORKERS, min(rollout.num_workers, gpus - 1))
+        trainer = gpus - workers
         sync = dict(SYNCS.get(point.get(SYNC, OWN), {}))
         at_a_time = sync.get("rollout.sync.workers_at_a_time", rollout.sync.workers_at_a_time)
-        settings = {
+        return {
             DESKTOPS: total - spares,
             "rollout.warm_envs": spares,
             WORKERS: workers,
@@ -65,46 +67,53 @@ class PlanSpec(StudySpec):
             "rollout.sync.workers_at_a_time": at_a_time if at_a_time == "all" else min(at_a_time, workers),
             "cluster.learner.gpus": trainer,
             "cluster.learner.kilotoken_seconds": learner.kilotoken_seconds * learner.gpus / trainer,
-            "cluster.hosts.count": machines.hosts,
-            "cluster.hosts.memory_gib": machines.memory_gib,
-            "cluster.hosts.slow_count": min(self.base.cluster.hosts.slow_count, machines.hosts),
+            **self.hosts,
+            "cluster.hosts.slow_count": min(self.base.cluster.hosts.slow_count, self.hosts["cluster.hosts.count"]),
         }
-        return settings if machines.cores is None else {**settings, "cluster.hosts.cores": machines.cores}
 
     @override
     def own_point(self) -> dict[str, Any]:
         return {**super().own_point(), SYNC: OWN}
 
 
-def plan_spec(base: Config, machines: Machines, prices: Prices, seeds: int = 1) -> PlanSpec:
+def plan_spec(base: Config, gpus: int, hosts: Mapping[str, Any], prices: Prices) -> PlanSpec:
     """Return the study of all splits of machines, including spare desktops.
+
+    Args:
+        base: The configuration.
+        gpus: GPUs of workers and trainer together.
+        hosts: Settings of the machines for desktops that differ from the configuration's.
+        prices: Prices of the machines.
 
     Raises:
         ConfigError: If the machines are too few or too small.
     """
-    if machines.gpus < 2:
-        raise ConfigError(f"a plan needs 2 GPUs or more, one to roll out and one to train; got {machines.gpus}")
+    if gpus < 2:
+        raise ConfigError(f"a plan needs 2 GPUs or more, one to roll out and one to train; got {gpus}")
+    own = base.cluster.hosts
+    hosts = {"cluster.hosts.count": own.count, "cluster.hosts.memory_gib": own.memory_gib, **hosts}
+    count, memory_gib = hosts["cluster.hosts.count"], hosts["cluster.hosts.memory_gib"]
     need = prepare(as_virtual(base)).timing.memory_gib
-    room = max(0.0, machines.memory_gib - reserved_gib(base))
-    capacity = machines.hosts * (int(room // need) if need > 0.0 else UNBOUND)
+    room = max(0.0, memory_gib - reserved_gib(base))
+    capacity = count * (int(room // need) if need > 0.0 else UNBOUND)
     if capacity < 1:
         raise ConfigError(
-            f"a desktop of {need:g} GiB does not fit on a host of {machines.memory_gib:g} GiB; name larger hosts, "
+            f"a desktop of {need:g} GiB does not fit on a host of {memory_gib:g} GiB; name larger hosts, "
             "or another cluster.env.profile"
         )
     step = max(1, capacity // SIZES)
     space = {
         DESKTOPS: IntDistribution(capacity - (capacity - 1) // step * step, capacity, step=step),
-        WORKERS: IntDistribution(1, machines.gpus - 1),
+        WORKERS: IntDistribution(1, gpus - 1),
         SYNC: CategoricalDistribution((OWN, *(name for name, sync in SYNCS.items() if _allowed(base, sync)))),
     }
     return PlanSpec(
         base=base,
         space=space,
         objectives=(read_objective("steady_turns_per_minute"),),
-        seeds=seeds,
         prices=prices,
-        machines=machines,
+        gpus=gpus,
+        hosts=hosts,
         capacity=capacity,
     )
 

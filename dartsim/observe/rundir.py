@@ -30,6 +30,7 @@ SUMMARY = "summary.json"
 STATUS = "status.json"
 METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
 IDLE = "idle.json"
+TOKENS = "tokens.json.gz"
 FORMAT = 1
 """Version of a run's folder, which ``docs/run-directory.md`` describes; raised whenever one of its files changes."""
 STUDY, STUDY_PAGE = "study.json", "study.html"

@@ -67,12 +67,6 @@ class RevertingProvider:
         await desktop.open()
         return desktop
 
-    def host_of(self, slot: int) -> str | None:
-        """Return the host of the saved states of a slot's desktop; None if unknown."""
-        desktop = self._desktops.get(slot)
-        snapshots = None if desktop is None or desktop.env is None else snapshots_of(desktop.env)
-        return None if snapshots is None else snapshots.host
-
     def library(self, host: str) -> SnapshotLibrary:
         if host not in self._libraries:
             self._libraries[host] = SnapshotLibrary(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -25,10 +27,12 @@ from dartsim.observe.rundir import (
     METRICS,
     SNAPSHOTS,
     SUMMARY,
+    TOKENS,
     RunDir,
     is_locked,
     lock_run,
     refuse_locked,
+    write_bytes,
     write_run,
     write_text,
 )
@@ -54,7 +58,10 @@ if TYPE_CHECKING:
 SUCCESSES = "successes"
 """Folder of a run's newest successes, if its model learned."""
 
-OWN = (DATABASE_FILE, METRICS, SNAPSHOTS, *(ATTEMPTS, STATES, SEGMENTS), SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER)
+OWN = (
+    *(DATABASE_FILE, METRICS, SNAPSHOTS, ATTEMPTS, STATES, SEGMENTS, TOKENS),
+    *(SUCCESSES, CHECKPOINTS_FOLDER, SCREENS_FOLDER),
+)
 """Files and folders that must not exist where a run begins."""
 
 MoreFigures = Callable[[PreparedRun, Mapping[str, Any], Sequence[Snapshot]], Mapping[str, Any]]
@@ -102,6 +109,8 @@ class Execution:
             first = trained.evaluate(Weights(0, trained.weights.source)) if trained else None
             # Before anything else is written, so that all files belong to a database that has begun.
             store.save({FIRST: first, SETTINGS: config.model_dump(mode="json")})
+            if trained:
+                write_bytes(self.path / TOKENS, gzip.compress(json.dumps(trained.vlm.vocabulary.texts()).encode()))
             return self.run(store, first)
 
     def run(

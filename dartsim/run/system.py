@@ -152,8 +152,6 @@ class System(ActingSystem):
         if held_out is not None:
             held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
-        if self.revert is not None and config.desktop.revert == "fork":
-            self.data.host_of = self.revert.host_of
         self.trainer = Trainer(
             held_out or learner,
             source=self.data,

@@ -64,6 +64,10 @@ class Vocabulary:
         kept = [number for token in tokens if (number := int(token)) not in self.special]
         return str(self._backend.decode(kept, skip_special_tokens=False))
 
+    def texts(self) -> list[str]:
+        """Return each token's text, by number: that of one in the middle of a character is a replacement character."""
+        return self._backend.decode_batch([[token] for token in range(self.size)], skip_special_tokens=False)
+
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(str(folder))
 

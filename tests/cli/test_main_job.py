@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dartsim.cli.live import site_of
+
 pytest.importorskip("torch", reason="the main job trains a real model: needs the extra `train`")
 
 
@@ -51,6 +53,16 @@ def test_it_learns_tasks_of_several_turns_from_chance(dartsim, tmp_path):
 def test_its_updates_say_what_the_learner_did(finished: Path):
     (first, *_) = (json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines())
     assert {"importance/mean_weight", "learner/grad_norm"} <= set(first["metrics"])
+
+
+def test_its_page_shows_what_each_token_says(finished: Path):
+    site = site_of([finished], finished.parent)
+    columns = site.get([finished.name, "attempts"])
+    kept = [n for n, has in zip(columns["attempt"], columns["has_turns"], strict=True) if has]
+    for turn in site.get([finished.name, f"attempt/{kept[-1]}"])["turns"]:
+        written = "".join(turn["tokens"])
+        assert written.removesuffix("<|im_end|>") == turn["reply"] != ""
+        assert len(turn["tokens"]) == len(turn["logprobs"]) == len(turn["entropies"])
 
 
 def test_a_finished_run_is_evaluated_and_has_the_success_of_its_last_evaluation(finished: Path, dartsim, tmp_path):

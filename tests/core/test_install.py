@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -40,55 +35,10 @@ def test_engines_get_versions_of_their_own(monkeypatch):
     assert set(ENGINES) <= set(EXTRAS)
 
 
-@pytest.fixture
-def hint_of(tmp_path):
-    """Return a function that gives the hint of a copy in `site`, which was installed from somewhere."""
-    site = tmp_path / "site"
-    (site / "dartsim" / "core").mkdir(parents=True)
-    for name in ("__init__.py", "core/__init__.py"):
-        (site / "dartsim" / name).touch()
-    for name in ("errors.py", "install.py", "words.py"):
-        shutil.copy(ROOT / "dartsim" / "core" / name, site / "dartsim" / "core")
-    noted = site / "dartsim-0.1.0.dist-info"
-    noted.mkdir()
-    (noted / "METADATA").write_text("Metadata-Version: 2.4\nName: dartsim\nVersion: 0.1.0\n")
-
-    def hint(source):
-        if source is not None:
-            (noted / "direct_url.json").write_text(json.dumps(source))
-        program = "from dartsim.core.install import install_command as c; print(c('real', 'ray'), c(), sep='\\n')"
-        environment = {**os.environ, "PYTHONPATH": str(site)}
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
-
-    return hint
-
-
-def test_a_folder_that_was_installed_is_installed_again(hint_of, tmp_path):
-    folder = tmp_path / "a copy"
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text('[project]\nname = "dartsim"\n')
-    source = {"url": folder.as_uri(), "dir_info": {}}
-    assert hint_of(source) == [f"pip install '{folder}[real,ray]'", f"pip install '{folder}'"]
-    (folder / "constraints.txt").touch()
-    assert hint_of(source)[1] == f"pip install -c '{folder}/constraints.txt' '{folder}'"
-    shutil.rmtree(folder)
-    assert hint_of(source) == ["pip install 'dartsim[real,ray]'", "pip install dartsim"]
-
-
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        (None, "dartsim[real,ray]"),
-        ({"url": "file:///tmp/dartsim-0.1.0-py3-none-any.whl", "archive_info": {}},
-         "dartsim[real,ray] @ file:///tmp/dartsim-0.1.0-py3-none-any.whl"),
-        ({"url": "https://example.org/dartsim.git", "vcs_info": {"vcs": "git", "commit_id": "abc123"}},
-         "dartsim[real,ray] @ git+https://example.org/dartsim.git@abc123"),
-    ],
-)  # fmt: skip
-def test_a_wheel_and_a_repository_are_named_as_they_were_installed(hint_of, source, wanted):
-    assert hint_of(source)[0] == f"pip install '{wanted}'"
+def test_an_installed_package_gets_extras_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(install, "__file__", str(tmp_path / "dartsim" / "core" / "install.py"))
+    assert install_command("real", "ray") == "pip install 'dartsim[real,ray]'"
+    assert install_command() == "pip install dartsim"
 
 
 def test_the_tested_versions_are_those_that_the_package_allows():

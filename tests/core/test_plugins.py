@@ -1,4 +1,4 @@
-"""Plug-ins that are installed: a module that registers components, named by an entry point."""
+"""Plug-ins: modules that register components, named by the caller."""
 
 import json
 import os
@@ -55,25 +55,17 @@ class CablePulled(dartsim.Fault):
     place, cause, lasts = "desktop.step", "vm_refused", 7.0
 """
 
-ENTRY_POINTS = """
-[dartsim.plugins]
-ours = ours
-"""
-
 SHORT = ("run.hours=0.5", "rollout.num_envs=4", "rollout.num_workers=2")
 
 
 @pytest.fixture
 def install(tmp_path):
-    """Install a module with entry points in the test's folder; return a function that runs Python there."""
+    """Write a module into the test's folder; return a function that runs Python there."""
 
-    def installed(module: str = MODULE, entry_points: str = ENTRY_POINTS):
-        facts = tmp_path / "ours-0.1.dist-info"
-        facts.mkdir()
-        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 0.1\n")
-        (facts / "entry_points.txt").write_text(entry_points)
+    def installed(module: str, *, named: bool = True):
         (tmp_path / "ours.py").write_text(module)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(PROJECT)])}
+        environment["DARTSIM_PLUGINS"] = "ours" if named else ""
 
         def run(*arguments: str) -> subprocess.CompletedProcess[str]:
             command = [sys.executable, *arguments]
@@ -120,8 +112,8 @@ print(json.dumps(said))
 """
 
 
-def test_an_installed_component_of_each_kind_works_in_a_simulated_run(install):
-    done = install()("-c", PROGRAM)
+def test_a_component_of_each_kind_works_in_a_simulated_run(install):
+    done = install(MODULE)("-c", PROGRAM)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["workers"] == [1]
@@ -146,7 +138,7 @@ class Least(dartsim.Router):
 
 
 def test_a_run_names_its_plug_ins_and_none_is_imported_unasked(install, tmp_path):
-    run = install(ROUTER, "")
+    run = install(ROUTER, named=False)
     short, one = ("--on", "laptop", "--hours", "0.1", "--set", "rollout.routing.rule=least"), ("--processes", "1")
     made = run("-m", "dartsim", "run", "dart", "--plugin", "ours", *short, "--out", "made")
     assert made.returncode == 0, made.stderr
@@ -173,4 +165,4 @@ def test_modules_that_are_none_are_refused(tmp_path, modules):
 def test_a_broken_plug_in_is_named(install):
     run = install("import nothing_of_this_name")
     done = run("-c", "import dartsim; dartsim.simulate('dart', overrides={'run.hours': 0.1})")
-    assert "ConfigError: the plug-in ours = 'ours' of ours cannot be imported" in done.stderr
+    assert "ConfigError: --plugin ours: No module named 'nothing_of_this_name'" in done.stderr

@@ -9,7 +9,7 @@ import pytest
 from dartsim.config import from_tree, load, merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.jobs import Prices
-from dartsim.lab.machines import Machines, read_hosts
+from dartsim.lab.new_cluster import host_settings
 from dartsim.lab.planning import DESKTOPS, OWN, SYNC, WORKERS, plan_spec
 from dartsim.lab.space import points
 
@@ -20,20 +20,20 @@ def small(**tables):
     return from_tree(merge(load(SMALL).model_dump(), tables))
 
 
-def spec(machines: Machines, **tables):
-    return plan_spec(small(**tables), machines, Prices())
+def hosts(count, memory_gib, **cores):
+    return {"cluster.hosts.count": count, "cluster.hosts.memory_gib": memory_gib, **cores}
 
 
 def test_hosts_are_read():
-    assert read_hosts("4x64GiB") == (4, 64.0, None)
-    assert read_hosts("2x128gib x 32cores") == (2, 128.0, 32.0)
+    assert host_settings("4x64GiB") == hosts(4, 64.0)
+    assert host_settings("2x128gib x 32cores") == hosts(2, 128.0, **{"cluster.hosts.cores": 32.0})
     for text in ("4 hosts", "0x64GiB", "4x64GiBx0cores"):
         with pytest.raises(ConfigError, match=text):
-            read_hosts(text)
+            host_settings(text)
 
 
 def test_splits_take_all_machines_and_leave_what_a_trainer_computes_as_it_is():
-    asked = spec(Machines(gpus=3, hosts=2, memory_gib=8.0, cores=8.0), rollout={"warm_envs": 2})
+    asked = plan_spec(small(rollout={"warm_envs": 2}), 3, host_settings("2x8GiBx8cores"), Prices())
     every = list(points(asked.space))
     assert {point[DESKTOPS] for point in every} == set(range(1, 9))
     assert {point[WORKERS] for point in every} == {1, 2}
@@ -54,16 +54,13 @@ def test_splits_take_all_machines_and_leave_what_a_trainer_computes_as_it_is():
 
 def test_weight_syncs_that_a_scheduler_refuses_are_not_tried():
     def syncs(preset):
-        return plan_spec(load(preset_name=preset), Machines(8, 8, 64.0), Prices()).space[SYNC].choices
+        return plan_spec(load(preset_name=preset), 8, {}, Prices()).space[SYNC].choices
 
     assert syncs("areal-eta4") == (OWN, "keep one by one")
     assert "restart one by one" in syncs("dart-measured")
 
 
-@pytest.mark.parametrize(
-    ("machines", "named"),
-    [(Machines(gpus=1, hosts=1, memory_gib=8.0), "2 GPUs"), (Machines(gpus=4, hosts=4, memory_gib=1.0), "2 GiB")],
-)
-def test_machines_that_are_too_small_are_refused(machines, named):
+@pytest.mark.parametrize(("gpus", "machines", "named"), [(1, "1x8GiB", "2 GPUs"), (4, "4x1GiB", "2 GiB")])
+def test_machines_that_are_too_small_are_refused(gpus, machines, named):
     with pytest.raises(ConfigError, match=named):
-        spec(machines)
+        plan_spec(small(), gpus, host_settings(machines), Prices())

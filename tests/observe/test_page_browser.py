@@ -196,9 +196,9 @@ def played(number: int, text: str) -> list[dict[str, Any]]:
         {
             **{"number": k, "started": 60.0 * number + 9 * k, "action": f"{operation['kind']} {number if k else ''}"},
             **{"model_seconds": 3.0, "desktop_seconds": 2.0, "advantage": 0.5, "kept": k != 1, "thought": text},
-            **{"reply": text, "draw": [operation], "size": [64, 36], "tokens": [1, 2, 3], "prompt_tokens": 900},
+            **{"reply": text, "draw": [operation], "size": [64, 36], "prompt_tokens": 900},
             **{"logprobs": [-0.1, -2.0, -0.5], "entropies": [0.3, None, 1.0], "response_tokens": 3, "version": 4},
-            **{"engine": 0, "screen": f"{k}" * 64},
+            **{"tokens": ["Cl", "ick\n", text], "screen": f"{k}" * 64},
         }
         for k, operation in enumerate(operations)
     ]
@@ -314,6 +314,7 @@ def test_an_attempt_is_stepped_through(visit):
     box, point = page.locator(".screen").bounding_box(), page.locator(".point").bounding_box()
     assert point["x"] + point["width"] / 2 == pytest.approx(box["x"] + box["width"] / 4, abs=1)
     assert page.get_by_text("What made the difference?").locator("a").all_inner_texts() == ["turn 2", "attempt 32"]
+    assert page.locator(".tokens span").all_inner_texts() == ["Cl", "ick↵", "Press·the·button"]
     page.keyboard.press("ArrowRight")
     page.get_by_text("turn 2 of 3").wait_for()
     assert page.locator(".screen svg line").count() == 1

@@ -7,7 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -99,21 +99,6 @@ def faults(recorder):
     return {name: number for name, number in recorder.counts.items() if name.startswith("fault/") and number}
 
 
-def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
-    steps = []
-    with ExitStack() as stack:
-        urls = [stack.enter_context(standin(folder))[1] for _ in range(2)]
-        config = configured("run.updates=6", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
-        result, trained = play(config, instruments=[Listener(preparing=lambda *step: steps.append(step))])
-        versions = [version_of(url) for url in urls]
-    assert result.recorder.counts["updates"] >= 6
-    assert faults(result.recorder) == {}
-    assert all(1 <= version <= trained.weights.version for version in versions)
-    assert max(versions) >= 2
-    assert result.recorder.counts["trained_turns"] > 0
-    assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
-
-
 def test_engines_serve_modeled_desktops_in_real_time(folder):
     """The load test of a pool: no desktop is there, and none is needed."""
     parts = ("start", "boot", "setup", "step", "evaluate", "teardown", "settle_seconds", "evaluate_settle_seconds")
@@ -129,15 +114,19 @@ def test_engines_serve_modeled_desktops_in_real_time(folder):
     assert faults(result.recorder) == {}
 
 
-def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
+def test_engines_by_address_take_the_weights_of_a_run_and_one_serves_on_when_the_other_is_killed(folder):
+    steps = []
     with standin(folder) as (first, first_url), standin(folder) as (_, second_url):
         addresses = quoted([first_url, second_url])
         config = configured("run.updates=7", "rollout.num_workers=2", f"vllm.addresses={addresses}", "run.hours=0.03")
-        result, _ = play(config, instruments=[at_update(2, first.kill)])
+        started = Listener(preparing=lambda *step: steps.append(step))
+        result, trained = play(config, instruments=[at_update(2, first.kill), started])
         version = version_of(second_url)
     counts = result.recorder.counts
+    assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
     assert counts["updates"] >= 7  # with weights as new as the staleness bound wants
-    assert version >= 5
+    assert 5 <= version <= trained.weights.version
+    assert counts["trained_turns"] > 0
     assert counts["fault/load"] + counts["fault/request_worker"] + counts["fault/request_restarted"] > 0
 
 

@@ -91,21 +91,6 @@ def test_parts_that_do_not_go_together_are_refused(overrides, message):
         load(preset_name="dart", overrides=overrides)
 
 
-def test_a_model_learns_on_the_mock_desktop_in_real_time():
-    pytest.importorskip("torch")
-    from dartsim.run.learning import learning
-
-    parts = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"']
-    small = ["run.updates=2", "run.hours=0.05", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
-    small += ["curation.batch.min_groups=4", "curation.batch.max_groups=4"]
-    prepared = prepare(load(preset_name="tiny", overrides=[*parts, *small]))
-    trained = learning(prepared)
-    result = run_realtime(prepared, learning=trained)
-    assert result.recorder.counts["updates"] >= 2
-    assert trained.weights.version >= 2
-    assert result.recorder.counts["trained_turns"] > 0
-
-
 async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):
     store, screens = SqlStore.open(tmp_path), tmp_path / "screens"
     (task,) = mock_tasks("click_button", 1, 0, 1)

@@ -34,19 +34,6 @@ def test_a_run_returns_its_trace_its_figures_and_its_hash():
     assert set(trained) == {result.recorder.counts["trained_trajectories"]}
 
 
-def test_the_run_can_be_watched_and_the_store_chosen():
-    store, recorders, times = MemoryStore(), [], []
-    result = run_simulation(
-        prepare(small()),
-        store=store,
-        instruments=[Listener(600.0, run_started=recorders.append, time_advanced=times.append)],
-    )
-    assert recorders == [result.recorder]
-    assert sum(store.counts.values()) == result.recorder.counts["attempts"]
-    assert times == sorted(times)
-    assert 2 <= len(times) <= 4
-
-
 def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
     def interrupt(now):
         if now > 900.0:

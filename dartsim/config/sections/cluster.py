@@ -56,7 +56,7 @@ class EngineConfig(Section):
     control_seconds: Seconds = Field(
         0.0,
         description="Time of the control process per request, on a single core that all requests share (real OSWorld "
-        "at 1080p: 0.028, `python -m experiments.driver`).",
+        "at 1080p: 0.0105, `python -m experiments.driver`).",
     )
     gpu: str = Field(
         "h100_fp8", description="GPU profile, see `dartsim config --list profiles` (DART: quantized H100)."

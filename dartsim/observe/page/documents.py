@@ -14,10 +14,12 @@ outside it is read.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import sqlite3
 import tomllib
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -44,7 +46,7 @@ from dartsim.observe.recording import (
     read_state_rows,
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
-from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, is_locked
+from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, TOKENS, is_locked
 from dartsim.observe.states import AT_WORK, CAUSES, IDLE_BINS, POPULATIONS, DesktopState, EngineState
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
@@ -64,6 +66,8 @@ SMALLEST_LEVEL = 128
 CHUNK_ROWS = 8_000
 """A chunk of stays has about this many."""
 MAX_SCREEN_BYTES = 32 * 2**20
+MAX_TEXT_BYTES = 64 * 2**20
+"""The texts of tokens have at most this many, unpacked."""
 
 LISTED = ("attempt", "task", "group", "version", "ending", "cause", "reward", "num_turns", "started")
 """Columns of ``attempts.jsonl`` that the list of attempts has."""
@@ -432,7 +436,7 @@ class RunDocuments:
             return instruction, [self._turn(turn) for turn in unpacked_turns(found[1])], None
         except (StoreFault, TornRecord, ConfigError, sqlite3.Error) as fault:
             return None, [], str(fault)
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as fault:
+        except NOT_WRITTEN as fault:
             return None, [], f"its row in the database is not one that a run writes ({type(fault).__name__})"
 
     def _turn(self, turn: Any) -> dict[str, Any]:
@@ -452,7 +456,7 @@ class RunDocuments:
             "reply": action,
             "draw": self._drawn_actions(action, policy, width, height),
             "size": [width, height],
-            "tokens": turn.tokens,
+            "tokens": turn.tokens and [self._text(token) for token in turn.tokens],
             "logprobs": turn.logprobs,
             "entropies": turn.entropies,
             "prompt_tokens": turn.prompt_tokens,
@@ -460,6 +464,11 @@ class RunDocuments:
             "version": turn.version,
             "screen": screen,
         }
+
+    def _text(self, token: int) -> str | int:
+        """Return a token's text, or its number if the run has no texts."""
+        texts = self._cached(TOKENS, _texts)
+        return texts[token] if 0 <= token < len(texts) else token
 
     def screen(self, name: str) -> bytes:
         """Return a screenshot's PNG file.
@@ -547,7 +556,7 @@ class RunDocuments:
         path = below(self.folder, name)
         try:
             return self._kept(name, (name,), lambda: read(path))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (OSError, EOFError, zlib.error, *NOT_WRITTEN) as error:
             raise ConfigError(f"{name} is damaged or from elsewhere: {type(error).__name__}: {error}") from None
 
     def _kept(self, key: str, names: Sequence[str], compute: Callable[[], T]) -> T:
@@ -577,6 +586,8 @@ class RunDocuments:
         return round((written[0] - begun[0]) / 1e9 * (1.0 - share) / share, 1)
 
 
+NOT_WRITTEN = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
+"""What code raises on values that no run writes."""
 WITH_TURNS = "SELECT attempt FROM trajectories WHERE turns IS NOT NULL"
 
 
@@ -717,6 +728,14 @@ def _ratio(metrics: Mapping[str, float], part: str, whole: str) -> float | None:
 
 def _toml(path: Path) -> Mapping[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _texts(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    with gzip.open(path) as file:
+        texts = json.loads(file.read(MAX_TEXT_BYTES))
+    return [str(text) for text in texts]
 
 
 def _object(path: Path) -> Any:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,11 +42,6 @@ def test_of_equal_entropies_the_lower_id_is_kept_whatever_the_order():
     turns = [[[1.0]] * 2, [[1.0]] * 3]
     assert entropy(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
     assert entropy(0.4).select(group(*turns, ids=[7, 4])).kept == ((False, False), (True, True, False))
-
-
-def test_the_entropy_of_a_turn_is_the_mean_over_its_tokens_without_padding():
-    assert turn_entropy(reply([1.0, 2.0, 0.0, 0.0], tokens=2)) == 1.5
-    assert turn_entropy(reply(np.array([1.0, 2.0, np.nan]), tokens=2)) == 1.5
 
 
 @pytest.mark.parametrize(

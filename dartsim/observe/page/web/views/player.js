@@ -73,8 +73,8 @@ const said = (turn) => h("div.panel.stack", {}, h("h2", {}, turn.action || "no a
     ["model", duration(turn.model_seconds)], ["desktop", duration(turn.desktop_seconds)],
     ["tokens", `${number(turn.prompt_tokens)} + ${number(turn.response_tokens)}`],
   ]),
-  turn.thought && h("p.thought", {}, turn.thought), strip(turn),
-  h("details", { open: true }, h("summary", {}, "Raw reply"), h("pre", { tabindex: 0 }, turn.reply ?? "")));
+  turn.thought && h("p.thought", {}, turn.thought), tokens(turn),
+  h("details", { open: !turn.logprobs }, h("summary", {}, "Raw reply"), h("pre", { tabindex: 0 }, turn.reply ?? "")));
 
 /** The screenshot with the action drawn on it. @param {string} run @param {any} turn */
 function picture(run, turn) {
@@ -112,15 +112,19 @@ function line(from, to) {
   return svg;
 }
 
-/** How sure the model was of each token: surprise upwards, entropy downwards. @param {any} turn */
-function strip({ tokens, logprobs, entropies }) {
+/** What the model wrote, token by token, and how sure it was of each. @param {any} turn */
+function tokens({ tokens, logprobs, entropies }) {
   if (!logprobs?.length) return null;
-  const size = (nats) => ({ height: `${Math.min(100, 25 * (nats ?? 0))}%` });
-  const rows = logprobs.map((logprob, k) => [String(tokens?.[k] ?? k), percent(Math.exp(logprob)), logprob.toFixed(2), entropies?.[k]?.toFixed(2) ?? "–"]);
+  const size = (nats) => ({ width: `${Math.min(100, 50 * (nats ?? 0))}%` });
+  const rows = logprobs.map((logprob, k) => [visible(tokens?.[k] ?? k), percent(logprob === null ? null : Math.exp(logprob)),
+    logprob?.toFixed(2) ?? "–", entropies?.[k]?.toFixed(2) ?? "–"]);
   return h("div", {},
-    h("p.muted", {}, `${rows.length} token${rows.length > 1 ? "s" : ""}: surprise upwards, entropy downwards, up to 2 nats`),
-    h("div.strip", { "aria-hidden": "true" }, ...logprobs.map((logprob, k) =>
-      h("span", { title: `token ${rows[k][0]}: ${rows[k][1]}, entropy ${rows[k][3]}` },
-        h("i.surprise", { style: size(-logprob) }), h("i.entropy", { style: size(entropies?.[k]) })))),
-    h("details.behind", {}, h("summary", {}, "Table"), table("Tokens", ["#token", "#probability", "#log-probability", "#entropy"], rows)));
+    h("p.muted", {}, `${rows.length} token${rows.length > 1 ? "s" : ""}: `, h("i.surprise"), " surprise and ", h("i.entropy"), " entropy, up to 2 nats"),
+    h("div.tokens", { tabindex: 0, role: "region", "aria-label": "Tokens" }, ...rows.map(([text, probability, , entropy], k) =>
+      h("span", { title: `${text}: probability ${probability}, entropy ${entropy}` }, text,
+        h("i.surprise", { style: size(-logprobs[k]) }), h("i.entropy", { style: size(entropies?.[k]) })))),
+    h("details.behind", {}, h("summary", {}, "Table"), table("Tokens", ["token", "#probability", "#log-probability", "#entropy"], rows)));
 }
+
+/** A token as people read it: one that is only space would be nothing. @param {string | number} token */
+const visible = (token) => String(token).replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll(" ", "·").replace(/^$/, "∅");
