@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers.container import Container
 from dartsim.real.containers.errors import EngineMissing, EngineTimedOut, ImageMissing
-from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.host import Container, DockerHost
 from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)

@@ -20,9 +20,8 @@ from typing import Any
 
 from dartsim.config.sections.desktop import DEFAULT_URL, DockerHostConfig
 from dartsim.core.errors import EnvStartFailed
-from dartsim.real.containers.container import Container
 from dartsim.real.containers.engine import connect
-from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.host import Container, DockerHost
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 from dartsim.real.scoring.evaluator_venv import python_of
 from dartsim.real.scoring.pool import SandboxPool

@@ -18,7 +18,7 @@ from typing import Any
 
 from dartsim.core.errors import ScoreUnavailable
 from dartsim.envs.tasks import FORGEABLE_METRICS
-from dartsim.real.containers.container import Container
+from dartsim.real.containers.host import Container
 from dartsim.real.scoring.sandboxed import wire
 from dartsim.real.scratch import scratch
 
