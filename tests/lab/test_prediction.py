@@ -131,7 +131,7 @@ def test_a_file_that_continues_another_starts_from_what_that_one_found(tmp_path)
     second = with_truth(tmp_path, UPDATES[2:], kind="update", after=before.name)
     found = Predictor(second).run()
     assert "no" not in [each["determined"] for each in found["parameters"]]
-    assert abs(found["rows"][0]["error"]) < 0.1
+    assert abs(found["rows"][0]["error"]) < 0.15
     with pytest.raises(ConfigError, match="both need the same kind"):
         Predictor(written(tmp_path, UPDATES[2:], kind="run", after=before.name)).run()
 
