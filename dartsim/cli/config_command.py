@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import out, table, write_json
+from dartsim.cli.console import result, table
 from dartsim.cli.options import (
     FaultsOption,
-    JsonInstead,
+    Json,
     OnOption,
     Overrides,
     SchedulerArgument,
@@ -22,29 +21,20 @@ from dartsim.cli.options import (
 from dartsim.core.errors import ConfigError
 
 
-class Listing(StrEnum):
-    """What can be listed."""
-
-    PRESETS = "presets"
-    SETTINGS = "settings"
-    PROFILES = "profiles"
-    FAULTS = "faults"
-
-
 def config(
     scheduler: SchedulerArgument = None,
     on: OnOption = None,
     faults: FaultsOption = None,
     overrides: Overrides = None,
     listing: Annotated[
-        Listing | None,
+        Literal["presets", "settings", "profiles", "faults"] | None,
         typer.Option(
             "--list",
             help="Without a scheduler: presets (the default); settings, with defaults and meanings; profiles of "
             "desktops and GPUs; kinds of faults.",
         ),
     ] = None,
-    json_file: JsonInstead = None,
+    json_file: Json = None,
 ) -> None:
     """Print the resolved configuration of a scheduler as TOML, ready to edit and run, or a list of names.
 
@@ -62,28 +52,21 @@ def config(
     if scheduler is None:
         if on or faults or overrides:
             raise ConfigError("name the scheduler whose configuration is printed; `dartsim config` lists the presets")
-        lists = {
-            Listing.PRESETS: _presets,
-            Listing.SETTINGS: _settings,
-            Listing.PROFILES: _profiles,
-            Listing.FAULTS: _faults,
-        }
-        as_json, tables = lists[listing or Listing.PRESETS]()
-        if json_file is not None:
-            write_json(as_json, json_file)
-            return
-        for number, table in enumerate(tables):
+        lists = {"presets": _presets, "settings": _settings, "profiles": _profiles, "faults": _faults}
+        as_json, tables = lists[listing or "presets"]()
+        console = result(as_json, json_file)
+        for number, shown in enumerate(tables):
             if number > 0:
-                out.print()
-            out.print(table)
+                console.print()
+            console.print(shown)
         return
     if listing is not None:
         raise ConfigError(f"--list {listing} takes no scheduler; leave {scheduler} out")
     from dartsim.config import presets, to_toml
 
     resolved = load_config(scheduler, on=on, overrides=settings(overrides, None, None, faults))
-    if json_file is not None:
-        write_json(resolved.model_dump(mode="json"), json_file)
+    result(resolved.model_dump(mode="json"), json_file)
+    if json_file == "-":
         return
     if (about := presets().get(scheduler, {}).get("about")) is not None:
         lines = [about["title"], f"Source: {about['source']}", *(f"Departs: {text}" for text in about["departures"])]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
-from enum import StrEnum
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,14 +16,8 @@ if TYPE_CHECKING:
     from dartsim.config import Config
 
 
-class FaultProfile(StrEnum):
-    """Named rates of faults."""
-
-    NONE = "none"
-    CALM = "calm"
-    OSWORLD = "osworld"
-    HOSTILE = "hostile"
-
+FaultProfile = Literal["none", "calm", "osworld", "hostile"]
+"""Named rates of faults."""
 
 Overrides = Annotated[
     list[str] | None,
@@ -108,21 +101,14 @@ def refuse_unwritable(option: str, target: Path, *, folder: bool) -> None:
             raise ConfigError(f"{name} cannot be written: {error.strerror}; name another file") from None
 
 
-def json_target(option: typer.CallbackParam, target: str | None) -> str | None:
-    """Check the target of ``--json``: a file, or ``-`` for standard output."""
+def file_target(option: typer.CallbackParam, target: Any) -> Any:
+    """Check the target file of an option; ``-`` is standard output."""
     if target is not None and target != "-":
         refuse_unwritable(option.opts[-1], Path(target), folder=False)
     return target
 
 
-def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
-    """Check the target file of an option."""
-    if target is not None:
-        refuse_unwritable(option.opts[-1], target, folder=False)
-    return target
-
-
-def folder_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
+def folder_target(option: typer.CallbackParam, target: Any) -> Any:
     """Check the target folder of an option, which may be new."""
     if target is not None:
         refuse_unwritable(option.opts[-1], target, folder=True)
@@ -132,12 +118,8 @@ def folder_target(option: typer.CallbackParam, target: Path | None) -> Path | No
 Json = Annotated[
     str | None,
     typer.Option(
-        "--json", metavar="FILE", callback=json_target, help="Also write the figures as JSON; - for standard output."
+        "--json", metavar="FILE", callback=file_target, help="Also write the figures as JSON; - for standard output."
     ),
-]
-JsonInstead = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", callback=json_target, help="Write JSON instead; - for standard output."),
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/.")
@@ -211,14 +193,14 @@ def settings(
     return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
 
 
-def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bool] = lambda folder: False) -> Path:
-    """Return the first of runs/NAME, runs/NAME-2 and so on that is unused or that ``unless`` accepts.
+def new_folder(name: str, base: Path = Path("runs")) -> Path:
+    """Return the first of runs/NAME, runs/NAME-2 and so on that is unused.
 
     Raises:
         ConfigError: If it cannot be created.
     """
     number = 1
-    while (path := base / (name if number == 1 else f"{name}-{number}")).exists() and not unless(path):
+    while (path := base / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     refuse_unwritable("--out", path, folder=True)
     return path

@@ -73,7 +73,7 @@ def check_run(config: Config) -> dict[str, Any]:
         "engines": _with_placement(config, "workers", config.backend.engine_backend.plan(config)),
         "desktops": _with_placement(config, "desktops", config.backend.desktop_backend.plan(config)),
         "learner": _with_placement(config, "learner", config.backend.learner_backend.plan(config)),
-        "memory": None if needed is None else needed.as_json(),
+        "memory": None if needed is None else needed.figures,
         "tasks": None if checked is None else {"list": config.tasks.list_name, **asdict(checked)},
         "missing": [asdict(check) for check in lacking],
     }
@@ -167,9 +167,11 @@ def _desktops(config: Config) -> Iterator[Check]:
         found = f"a skeleton only runs on the machine whose /usr it mounts, and desktops run on {far[0]}"
         fix = f"--set desktop.variant=full, after `dartsim desktop build --variant full --host {far[0]}`"
         yield Check("desktop image", MISSING, found, fix)
-    endless = [url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _endless(url)]
-    if endless:
-        found = f"ssh waits forever for {', '.join(endless)} if that machine is lost: its ServerAliveInterval is 0"
+    silent = [
+        url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _waits_forever(url)
+    ]
+    if silent:
+        found = f"ssh waits forever for {', '.join(silent)} if that machine is lost: its ServerAliveInterval is 0"
         fix = "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config"
         yield Check("ssh", MISSING, found, fix)
     if all(host.url is None for host in desktop.hosts.values()):  # other machines are not checked further
@@ -212,14 +214,14 @@ def _machines(config: Config, info: EngineInfo) -> Iterator[Check]:
         yield Check("disk space", MISSING, found, "a larger disk for the engine, or a lower desktop.states_gib")
 
 
-def _endless(url: str) -> bool:
+def _waits_forever(url: str) -> bool:
     """Return whether the user's ssh keeps a connection open after the remote machine has died."""
     command = ["ssh", "-G", url.removeprefix("ssh://").partition(":")[0]]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=SSH_SECONDS, check=True)
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=SSH_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return False
-    return "serveraliveinterval 0" in asked.stdout.splitlines()
+    return "serveraliveinterval 0" in printed.stdout.splitlines()
 
 
 def _tasks(config: Config) -> Iterator[Check]:
@@ -230,7 +232,7 @@ def _tasks(config: Config) -> Iterator[Check]:
 
 
 def _gpus(needed: Estimate, listed: str | None) -> Iterator[Check]:
-    wanted = {gpu.number for gpu in needed.gpus if gpu.host == HERE}
+    wanted = {number for host, number in needed.gpus if host == HERE}
     there = len(listed.split("; ")) if listed else 0
     if wanted and max(wanted) >= there:
         found = f"{there} on this machine ({listed or 'no nvidia-smi'})"
