@@ -50,17 +50,6 @@ def test_masked_attempts_and_those_without_turns_teach_nothing():
     assert rule.limit("t") == 30
 
 
-def test_attempts_that_met_a_lowered_cap_are_counted():
-    rule = by_success()
-    rule.learn(
-        [
-            played(10, 0.0, turn_limit=10, ending=Ending.TURN_LIMIT),
-            played(30, 0.0, turn_limit=30, ending=Ending.TURN_LIMIT),
-        ]
-    )
-    assert rule.counts == {"cut_short": 1}
-
-
 attempts = st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0, None])), max_size=20)
 
 
