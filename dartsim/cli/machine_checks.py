@@ -204,10 +204,8 @@ async def _answers(image: str | None) -> tuple[EngineInfo, DartsimError | None]:
 
 def _described(info: EngineInfo) -> Check:
     ours = f", {info.ours} of ours" if info.ours else ""
-    found = (
-        f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
-        f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{ours}"
-    )
+    found = f"Docker {info.version} at {info.url}: {info.cores} cores, {info.memory_gib} GiB"
+    found += f", {info.containers} containers{ours}"
     if not info.limits_disk:
         found += "; a container may fill the disk, which Docker limits on xfs, btrfs and zfs only"
     return Check("engine", OK, found)

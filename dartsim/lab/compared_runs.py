@@ -167,7 +167,7 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
     from dartsim.observe import ticker
     from dartsim.run.execute import execute, run_summary
     from dartsim.run.prepare import prepare
-    from dartsim.run.simulation import run_simulation
+    from dartsim.run.run_prepared import run_prepared
 
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
     with plugin_errors(f"{run.name}: "):
@@ -175,7 +175,7 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
             execute(run.config, run.path, [progress], more_figures=bounds)
             return None
         prepared = prepare(run.config)
-        result = run_simulation(prepared, instruments=[progress])
+        result = run_prepared(prepared, instruments=[progress])
         summary = run_summary(prepared, result, bounds)
     return EndedRun(summary, [update.time / 3600.0 for update in result.recorder.updates])
 

@@ -223,7 +223,7 @@ def test_a_machine_too_small_for_the_start_is_named(tmp_path, monkeypatch):
 
 
 def test_machines_and_states_that_the_engine_has_no_room_for_are_named(tmp_path, monkeypatch):
-    facts = {"url": "u", "version": "v", "api": "a", "cgroup": "v2", "storage": "overlay2", "containers": 0, "ours": 0}
+    facts = {"url": "u", "version": "v", "containers": 0, "ours": 0}
     info = EngineInfo(**facts, limits_disk=False, root=str(tmp_path), cores=2, memory_gib=16.0)
     monkeypatch.setattr(
         run_checks, "ask_engine", lambda image: EngineAnswer(Check("engine", CheckState.OK, "here"), info)
