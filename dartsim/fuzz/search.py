@@ -27,7 +27,6 @@ class Chunk:
     number: int
     preset: str = DRAWN
     faults: str = "hostile"
-    cluster: str | None = None
     mutation: Mutation | None = None
     runs: int = CHUNK_RUNS
 
@@ -80,7 +79,7 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
     began = clock() if clock is not None else 0.0
     with fast_memory():
         for _ in range(chunk.runs):
-            result = run_case(draw_case(rng, chunk.preset, chunk.faults, chunk.cluster), mutation=chunk.mutation)
+            result = run_case(draw_case(rng, chunk.preset, chunk.faults), mutation=chunk.mutation)
             tally.count(result)
             if result.failed:
                 failure = result

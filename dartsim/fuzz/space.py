@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
-from dartsim.config.load import apply_profile, scheduler, workload
+from dartsim.config.load import scheduler
 from dartsim.config.schema import FaultWindow
-from dartsim.config.sections.cluster import EnvConfig
-from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place, fault_kinds
@@ -169,9 +167,6 @@ RATES_SCALE = 10.0
 SLOW, LOCKSTEP = 8.0, 4.0
 """Factors of deadlines for slow desktops, and for lockstep."""
 
-ROOMY_GIB = 1024.0
-"""Memory of a host that is enough for all desktops of any case."""
-
 EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "teardown": 1.0}
 """Whole seconds, so that many events coincide and their order matters."""
 
@@ -203,18 +198,14 @@ def shuffled_presets(seed: int) -> list[str]:
     return [str(name) for name in np.random.Generator(np.random.PCG64(seed)).permutation(known_presets())]
 
 
-def draw_case(
-    rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile", cluster: str | None = None
-) -> Case:
+def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile") -> Case:
     """Draw a case.
 
     Raises:
-        ConfigError: If there is no such preset, fault profile or cluster.
+        ConfigError: If there is no such preset or fault profile.
     """
     if preset != DRAWN:
         _preset(preset)
-    if cluster is not None:
-        _speeds(cluster)
     if faults not in MAX_FAULTS:
         raise no_such("fault profile", faults, MAX_FAULTS)
     space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
@@ -230,9 +221,9 @@ def draw_case(
     seed = int(rng.integers(2**31))
     horizon = int(CaseSettings(choices)["fault_seconds"])
     if faults != "none" and rng.random() < RATES_SHARE:
-        case = Case(preset, seed, choices, profile=faults, cluster=cluster)
+        case = Case(preset, seed, choices, profile=faults)
     else:
-        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults), cluster=cluster)
+        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults))
     case = _draw_shares(case)
     return _draw_stored(_draw_engines(case, horizon), horizon) if faults == "hostile" else case
 
@@ -336,14 +327,11 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 
 
 @lru_cache(maxsize=64)
-def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, cluster: str | None) -> Config:
+def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
     settings = CaseSettings(dict(choices))
     tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
     tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scale_down(tree, settings))
-    if cluster is None:
-        tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
-    else:
-        tree = apply_profile(tree, _speeds(cluster))
+    tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if settings["revert"] != "boot":
         kept = {"revert": settings["revert"], "states_gib": 1.0}
@@ -359,25 +347,7 @@ def config_of(case: Case) -> Config:
     Raises:
         ConfigError: If the case is invalid.
     """
-    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile, case.cluster)
-
-
-@lru_cache(maxsize=8)
-def _speeds(name: str) -> dict[str, Any]:
-    """Return a cluster's latencies, speeds and deadlines for a tiny cluster, whose updates have few turns."""
-    own = workload(name).get("cluster", {})
-    hosts = {key: value for key, value in own.get("hosts", {}).items() if key == "cores"}
-    learner = {key: value for key, value in own.get("learner", {}).items() if key == "fixed_seconds"}
-    env = {"profile": EnvConfig().profile, "latency": {}, **own.get("env", {})}
-    return {
-        "rollout": {"limits": LimitsConfig().model_dump()},
-        "cluster": {
-            "env": env,
-            "engine": own.get("engine", {}),
-            "learner": learner,
-            "hosts": {**hosts, "memory_gib": ROOMY_GIB},
-        },
-    }
+    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
 
 
 def _cluster(settings: CaseSettings) -> dict[str, Any]:

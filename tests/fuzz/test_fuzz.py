@@ -49,7 +49,6 @@ FOUND = {
             FaultWindow(kind="request_failed", at_seconds=48.0, lasts_seconds=1.0, target=2, times=None),
         ),
         profile="none",
-        cluster=None,
     ),
     "a run came to its end while a slot gave its desktop back, and that the store had failed was forgotten": Case(
         "verl-buffer-wait",
