@@ -14,7 +14,7 @@ from typing import Any
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
 
-FORMAT = 4
+FORMAT = 5
 """Format of tokens; others are refused."""
 
 Choice = str | int | float | bool | None

@@ -50,7 +50,7 @@ class Tally:
         choices = result.case.choices
         self.runs += 1
         self.seconds += result.seconds
-        self.env_seconds += result.seconds * int(choices.get("envs", 1) or 1)
+        self.env_seconds += result.seconds * int(choices.get("rollout.num_envs", 1) or 1)
         self.injected.update(result.injected)
         self.schedulers[_scheduler(result.case)] += 1
 
@@ -95,8 +95,8 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
 def _scheduler(case: Case) -> str:
     if case.preset != DRAWN:
         return case.preset
-    lockstep = ", lockstep" if case.choices.get("lockstep") else ""
-    return f"{case.choices.get('unit', 'rollout')}, {case.choices.get('sync', 'drain')}{lockstep}"
+    lockstep = ", lockstep" if case.choices.get("rollout.lockstep") else ""
+    return f"{case.choices.get('rollout.unit', 'rollout')}, {case.choices.get('rollout.sync.mode', 'drain')}{lockstep}"
 
 
 MAX_RUNS = 400

@@ -1,5 +1,7 @@
 """The space of cases: dimensions, each with its simplest value first; and the configuration of a case.
 
+A dimension whose name is the key of a setting is that setting; the others decide several settings.
+
 Clusters are tiny and their latencies short, so that a run is minutes of virtual time and milliseconds of real time.
 Draws are swarms: each case varies only some dimensions and kinds of faults, which finds more failures than varying
 all of them.
@@ -28,26 +30,26 @@ BASE = "dart-measured"
 """Base of drawn schedulers."""
 
 SHAPE: Mapping[str, Sequence[Choice]] = {
-    "envs": (1, 2, 3, 4, 6),
-    "workers": (1, 2, 3),
-    "hosts": (1, 2),
-    "starts": (2, 1),
-    "warm": (0, 1, 2),
-    "turns": (2, 1, 4, 6),
-    "tasks": (1, 2, 5),
+    "rollout.num_envs": (1, 2, 3, 4, 6),
+    "rollout.num_workers": (1, 2, 3),
+    "cluster.hosts.count": (1, 2),
+    "cluster.hosts.concurrent_starts": (2, 1),
+    "rollout.warm_envs": (0, 1, 2),
+    "rollout.max_turns": (2, 1, 4, 6),
+    "tasks.count": (1, 2, 5),
     "groups": (1, 2),
     "more_groups": (0, 1),
-    "attempts": (2, 1, 3),
+    "curation.attempts.group_size": (2, 1, 3),
     "success": (0.5, 1.0, 0.1),
     "latencies": ("even", "desktop-small", "dart"),
-    "engine": ("shared", "batch", "fluid"),
-    "hop_seconds": (0.0, 1.0),
-    "control_seconds": (0.0, 0.5),
-    "reload_seconds": (10.0, 30.0, 1.0),
-    "update_seconds": (20.0, 60.0, 5.0),
+    "cluster.engine.model": ("shared", "batch", "fluid"),
+    "cluster.engine.overhead_seconds": (0.0, 1.0),
+    "cluster.engine.control_seconds": (0.0, 0.5),
+    "cluster.engine.reload_seconds": (10.0, 30.0, 1.0),
+    "cluster.learner.fixed_seconds": (20.0, 60.0, 5.0),
     "limits": ("all long", "short step", "short request", "short lease", "short start"),
-    "start_tries": (3, 1),
-    "request_tries": (3, 1, 10),
+    "rollout.start_tries": (3, 1),
+    "rollout.request_tries": (3, 1, 10),
     "fault_seconds": (60, 120, 300),
     "healed": (True, False),
     "delay_share": (0.0, 0.02, 0.1),
@@ -56,21 +58,21 @@ SHAPE: Mapping[str, Sequence[Choice]] = {
 """The cluster, its latencies, and the run."""
 
 SCHEDULER: Mapping[str, Sequence[Choice]] = {
-    "unit": ("rollout", "task", "batch"),
-    "lockstep": (False, True),
-    "sync": ("drain", "keep", "restart"),
+    "rollout.unit": ("rollout", "task", "batch"),
+    "rollout.lockstep": (False, True),
+    "rollout.sync.mode": ("drain", "keep", "restart"),
     "at_a_time": (1, 2, "all"),
     "routing": ("least_in_flight", "session_affine"),
-    "attempts_rule": ("fixed", "by_success"),
-    "replacements": (2, 0, 1),
+    "curation.attempts.rule": ("fixed", "by_success"),
+    "curation.attempts.max_replacements": (2, 0, 1),
     "filters": (False, True),
     "bound": (None, 0, 1, 2),
     "measured_by": ("oldest", "newest"),
     "ahead": (None, 0, 1, 5),
-    "turn_limit": ("fixed", "by_success"),
-    "pool": (False, True),
-    "task_filter": (1.0, 0.7),
-    "wait_for_sync": (False, True),
+    "curation.turn_limit.rule": ("fixed", "by_success"),
+    "curation.pool.enabled": (False, True),
+    "curation.task_filter.max_mean": (1.0, 0.7),
+    "trainer.wait_for_sync": (False, True),
 }
 """The scheduler, unless a preset defines it."""
 
@@ -79,11 +81,11 @@ SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "w
 
 RULES: Mapping[str, Sequence[Choice]] = {
     "in_turn": (None, "round_robin", "group_round_robin"),
-    "order": ("ready", "started", "weights", "in_order"),
+    "curation.batch.rule": ("ready", "started", "weights", "in_order"),
     "wait_age": (None, 1, 2),
-    "publish_every": (1, 2),
-    "publish_wait": ("nothing", "running"),
-    "requeue": (False, True),
+    "trainer.publish_every": (1, 2),
+    "trainer.publish_wait": ("nothing", "running"),
+    "curation.staleness.requeue": (False, True),
     "cancel_stale": (False, True),
 }
 """Rules of other systems: routing, order of a batch, publication, and treatment of stale groups."""
@@ -152,10 +154,19 @@ ENGINES_SHARE = 0.25
 ENGINE_KINDS = ("worker_crash", "worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
 """Their faults; a crash is twice as likely as each other kind."""
 
-ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3, "limits": "short request"}
+ENGINES: Mapping[str, Choice] = {
+    "rollout.request_tries": 1,
+    "rollout.lockstep": True,
+    "rollout.num_envs": 3,
+    "limits": "short request",
+}
 """Choices of half of these cases: requests are not retried, and desktops in lockstep wait briefly for each other."""
 
-LEARNS: Mapping[str, Choice] = {"pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
+LEARNS: Mapping[str, Choice] = {
+    "curation.pool.enabled": True,
+    "curation.attempts.rule": "by_success",
+    "curation.turn_limit.rule": "by_success",
+}
 """Choices of half of the cases with crashes: rules that must not lose what they have learned."""
 
 RATES_SHARE = 0.15
@@ -230,8 +241,13 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
 
 def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
     """Return a case of hours on a small cluster with DART's latencies and hostile fault rates."""
-    sizes: dict[str, Choice] = {"envs": 2 + seed % 2, "workers": 1 + seed % 2}
-    limits: dict[str, Choice] = {"turns": 6, "tasks": 5, "update_seconds": 60.0, "reload_seconds": 30.0}
+    sizes: dict[str, Choice] = {"rollout.num_envs": 2 + seed % 2, "rollout.num_workers": 1 + seed % 2}
+    limits: dict[str, Choice] = {
+        "rollout.max_turns": 6,
+        "tasks.count": 5,
+        "cluster.learner.fixed_seconds": 60.0,
+        "cluster.engine.reload_seconds": 30.0,
+    }
     return Case(preset, seed, {"latencies": "dart", "hours": hours, **sizes, **limits}, profile="hostile")
 
 
@@ -294,7 +310,7 @@ def _draw_engines(case: Case, horizon: int) -> Case:
     rng = np.random.Generator(np.random.PCG64([case.seed, 6]))
     if rng.random() >= ENGINES_SHARE:
         return case
-    choices = {**case.choices, "workers": 2 + int(rng.integers(2)), **_some(rng, ENGINES, case.preset)}
+    choices = {**case.choices, "rollout.num_workers": 2 + int(rng.integers(2)), **_some(rng, ENGINES, case.preset)}
     faults = list(case.faults)
     for _ in range(1 + int(rng.integers(3))):
         kind, start = ENGINE_KINDS[int(rng.integers(len(ENGINE_KINDS)))], int(rng.integers(horizon))
@@ -352,22 +368,16 @@ def config_of(case: Case) -> Config:
 
 def _cluster(settings: CaseSettings) -> dict[str, Any]:
     """Return the settings of every case, without the scheduler."""
-    groups, turns = settings["groups"], settings["turns"]
+    groups = settings["groups"]
     even = settings["latencies"] == "even"
     most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
     most_lengths |= {"failure_turns_mean": 3.0, "failure_turns_sd": 1.5}
-    return {
+    tree: dict[str, Any] = {
         "run": {"hours": 1.0, "max_segments": 0, "seed": 0, "updates": None, "target_success": None},
-        "tasks": {"source": "generated", "count": settings["tasks"], "held_out": 0, "folder": None},
+        "tasks": {"source": "generated", "held_out": 0, "folder": None},
         "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
         "surrogate": {"mean_success": None, **most_lengths},
         "rollout": {
-            "num_envs": settings["envs"],
-            "num_workers": settings["workers"],
-            "warm_envs": settings["warm"],
-            "max_turns": turns,
-            "start_tries": settings["start_tries"],
-            "request_tries": settings["request_tries"],
             "limits": {
                 "start_seconds": 120.0,
                 "setup_seconds": 120.0,
@@ -379,9 +389,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             },
         },
         "curation": {
-            "attempts": {
-                "group_size": settings["attempts"],
-            },
             "groups": {"min_size": 1},
             "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
             "store": "memory",
@@ -393,66 +400,60 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         "cluster": {
             "env": {"profile": "desktop-small" if even else settings["latencies"], "latency": EVEN if even else {}},
             "engine": {
-                "model": settings["engine"],
                 "batch_seconds": 2.0,
                 "request_seconds": 0.0,
                 "batch_spread": 1.0,
-                "overhead_seconds": settings["hop_seconds"],
-                "control_seconds": settings["control_seconds"],
-                "reload_seconds": settings["reload_seconds"],
             },
-            "learner": {"fixed_seconds": settings["update_seconds"], "kilotoken_seconds": 0.0},
-            "hosts": {
-                "count": settings["hosts"],
-                "cores": 4.0,
-                "memory_gib": 32.0,
-                "concurrent_starts": settings["starts"],
-            },
+            "learner": {"kilotoken_seconds": 0.0},
+            "hosts": {"cores": 4.0, "memory_gib": 32.0},
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
     }
+    return _with(tree, settings, SHAPE)
+
+
+def _with(tree: dict[str, Any], settings: CaseSettings, dimensions: Iterable[str]) -> dict[str, Any]:
+    """Return a tree with the settings among these dimensions, whose names are their keys."""
+    for key in dimensions:
+        *path, name = key.split(".")
+        if path:
+            table = tree
+            for part in path:
+                table = table.setdefault(part, {})
+            table[name] = settings[key]
+    return tree
 
 
 def _scheduler(settings: CaseSettings) -> dict[str, Any]:
     """Return the settings of a drawn scheduler."""
-    lockstep = settings["lockstep"]
+    lockstep = settings["rollout.lockstep"]
     filters = settings["filters"]
-    bound, every = settings["bound"], settings["publish_every"]
+    bound, every = settings["bound"], settings["trainer.publish_every"]
     if bound is not None:
         bound = max(bound, every - 1)  # the trainer gets that far ahead of the workers
     cancels = settings["cancel_stale"] and bound is not None
     age = settings["wait_age"]
-    waits = settings["publish_wait"] != "nothing"
+    waits = settings["trainer.publish_wait"] != "nothing"
     router = settings["in_turn"] or settings["routing"]
-    return {
+    tree: dict[str, Any] = {
         "rollout": {
-            "unit": settings["unit"],
-            "lockstep": lockstep,
-            "sync": {"mode": settings["sync"], "workers_at_a_time": "all" if lockstep else settings["at_a_time"]},
+            "sync": {"workers_at_a_time": "all" if lockstep else settings["at_a_time"]},
             "routing": {"rule": router, **({"max_excess": 1} if router == "session_affine" else {})},
         },
         "curation": {
-            "attempts": {"rule": settings["attempts_rule"], "max_replacements": settings["replacements"]},
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
-            "batch": {"rule": settings["order"], "wait_age": None if age is None else max(age, every)},
+            "batch": {"wait_age": None if age is None else max(age, every)},
             "staleness": {
                 "max_staleness": bound,
                 "measured_by": "start" if cancels else settings["measured_by"],
                 "cancel_running": cancels,
-                "requeue": settings["requeue"],
             },
             "max_ahead": None if waits else _max_ahead(settings, bound, settings["ahead"]),
             "admission": _admission(settings),
-            "turn_limit": {"rule": settings["turn_limit"]},
-            "pool": {"enabled": settings["pool"]},
-            "task_filter": {"max_mean": settings["task_filter"], "window": 2},
-        },
-        "trainer": {
-            "wait_for_sync": settings["wait_for_sync"],
-            "publish_every": every,
-            "publish_wait": settings["publish_wait"],
+            "task_filter": {"window": 2},
         },
     }
+    return _with(tree, settings, (*SCHEDULER, *RULES))
 
 
 def _admission(settings: CaseSettings) -> dict[str, float]:
@@ -462,7 +463,7 @@ def _admission(settings: CaseSettings) -> dict[str, float]:
         return {}
     most, needed = settings["groups"] + settings["more_groups"], settings["groups"]
     if kind == "ahead":  # until the next publication
-        needed += (settings["publish_every"] - 1) * most
+        needed += (settings["trainer.publish_every"] - 1) * most
     return {f"{kind}_batches": (1 if kind == "open" else needed) / most}
 
 
@@ -494,8 +495,8 @@ def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> i
     """Return the attempts of a batch plus ``more``, at most what the staleness bound allows."""
     if more is None:
         return None
-    attempts = int(settings["attempts"])
-    largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["publish_every"])
+    attempts = int(settings["curation.attempts.group_size"])
+    largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["trainer.publish_every"])
     ahead = (int(settings["groups"]) + (every - 1) * largest) * attempts + more
     return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)
 
