@@ -131,8 +131,8 @@ class Launch:
             state = container.attrs["State"]
             if state["Status"] in ("exited", "dead"):
                 raise self._exited(container, state)
-            if not self._spec.published:
-                return dict(self._spec.ports)
+            if not self._spec.ports:
+                return {}
             ports = published_ports(container.attrs, self._spec.ports)
             if ports is not None:
                 return ports

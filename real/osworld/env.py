@@ -66,7 +66,6 @@ class OSWorldEnv(GuiEnv):
         height: Of the picture that the policy sees, pixels; by default the screen's.
         grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options.
-        auto_done: Whether the first click ends the episode; by default as the task says.
         accessibility: Observe the accessibility tree too.
         settings: All else of how the desktop is shown and waited for, its screen's size first.
         server: Properties of the desktop's server, not with ``start``; by default OSWorld's with ``base_url``, our own
@@ -88,7 +87,6 @@ class OSWorldEnv(GuiEnv):
         height: int | None = None,
         grammar: str = "pyautogui",
         grammar_options: Mapping[str, Any] | None = None,
-        auto_done: bool | None = None,
         accessibility: bool = False,
         settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
         server: ServerTraits | None = None,
@@ -108,7 +106,6 @@ class OSWorldEnv(GuiEnv):
             settings,
             grammar=grammar,
             grammar_options=dict(grammar_options or {}),
-            auto_done=auto_done,
             accessibility=accessibility,
             shown=size,
         )

@@ -26,8 +26,7 @@ from dartsim.real.osworld.snapshots import DesktopSnapshots, SavedStates
 
 if TYPE_CHECKING:
     from dartsim.config.schema import DockerHostConfig
-    from dartsim.real.containers.container import Container
-    from dartsim.real.containers.host import DockerHost
+    from dartsim.real.containers.host import Container, DockerHost
 
 logger = logging.getLogger(__name__)
 

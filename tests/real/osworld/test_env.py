@@ -6,7 +6,6 @@ import warnings
 from dataclasses import replace
 
 import gymnasium
-import numpy as np
 import pytest
 
 pytest.importorskip("httpx")
@@ -98,20 +97,6 @@ def test_an_episode(make, vm):
     assert env.step("FAIL")[1] == 0.0
 
 
-def test_what_cannot_be_done_is_done_by_fail(make):
-    env = make()
-    env.reset()
-    assert env.step("FAIL")[1:3] == (1.0, True)
-    env.reset()
-    assert env.step("DONE")[1:3] == (0.0, True)
-
-
-def test_an_episode_may_be_cut_short(make):
-    env = make(turn_limit=1, task=TASK)
-    env.reset()
-    assert env.step("WAIT")[1:4] == (0.0, False, True)
-
-
 @pytest.mark.parametrize("size", [{}, {"width": 112, "height": 112}])
 @pytest.mark.parametrize("accessibility", [True, False])
 def test_its_spaces_are_the_mock_desktops(make, size, accessibility):
@@ -196,17 +181,3 @@ def test_an_environment_that_nobody_closes_gives_its_desktop_back(url):
     del env
     gc.collect()
     assert closed
-
-
-def test_it_wants_one_way_to_get_a_desktop():
-    with pytest.raises(ValueError, match="one of base_url"):
-        OSWorldEnv()
-
-
-def test_it_draws(make, vm):
-    env = make(render_mode="rgb_array")
-    env.reset()
-    drawn = env.render()
-    assert drawn.dtype == np.uint8
-    drawn[:] = 0  # it is the receiver's own
-    assert (env.render() == vm.screen).all()
