@@ -83,7 +83,7 @@ def add_run(
         site.put(f"{run}/attempt/{number}", document)
     known = site.documents.get("runs", [])
     listed = {"id": run, "name": run, "state": "running", "scheduler": "dart", "seed": 0, "clock": "simulated"}
-    listed |= {"seconds": end, "success": 0.6, "figures": {}, "tags": [text], "differs": {"run.hours": text}}
+    listed |= {"seconds": end, "success": 0.6, "figures": {}, "differs": {"run.hours": text}}
     site.put("runs", [*known, listed])
 
 

@@ -57,7 +57,6 @@ T = TypeVar("T")
 DrawnActions = Callable[[str, Mapping[str, Any], int, int], list[dict[str, Any]]]
 """Returns what to draw for an action's text, given the section ``policy`` and the picture's width and height."""
 
-MAX_ATTEMPTS = 20_000
 MAX_POINTS = 400
 MAX_MARKS = 2000
 MAX_ATTRIBUTED = 12_000
@@ -374,11 +373,10 @@ class RunDocuments:
         return {"from": low, "to": high, "populations": populations}
 
     def attempts(self) -> dict[str, Any]:
-        everything = self._attempts()
-        rows = list(everything.values())[-MAX_ATTEMPTS:]
+        rows = self._attempts().values()
         kept = self._attempts_with_turns()
         return {
-            "total": max(len(everything), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
+            "total": max(len(rows), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
             **{name: [getattr(row.columns, name) for row in rows] for name in LISTED},
             "state": [row.state for row in rows],
             "reason": [row.reason for row in rows],
