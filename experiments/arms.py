@@ -18,7 +18,7 @@ from dartsim.config import Config, load
 from dartsim.lab.comparison import over_seeds
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.study import HALF_INTERVAL, Experiment, Figures, Options, Rows, StudyPicture, recorded_line, rows_of
 
 FILE = Path(__file__).with_name("studies.toml")
@@ -84,7 +84,19 @@ class Arm:
         return ", ".join(map(str, self.names.values()))
 
 
-OF_TABLES = {"about", "seeds", "figures", "published", "arms", "tables", "axes", "changes", "quick", "quick_hours"}
+OF_TABLES = {
+    "about",
+    "seeds",
+    "figures",
+    "published",
+    "arms",
+    "tables",
+    "axes",
+    "quick_axes",
+    "changes",
+    "quick",
+    "quick_hours",
+}
 """Keys that belong to a table itself, not to its arms."""
 
 
@@ -94,7 +106,8 @@ def arms_of(study: Mapping[str, Any], *, quick: bool = False) -> list[Arm]:
 
 
 def _family(study: Mapping[str, Any], family: str, table: Mapping[str, Any], *, quick: bool) -> Iterator[Arm]:
-    axes = [[(axis, *entry) for entry in _entries(axis, given)] for axis, given in table["axes"].items()]
+    chosen = {**table["axes"], **(table.get("quick_axes", {}) if quick else {})}
+    axes = [[(axis, *entry) for entry in _entries(axis, given)] for axis, given in chosen.items()]
     for places in product(*axes):
         tables = [study, table, *(entry for _, _, entry in places)]
         if quick and not all(one.get("quick", True) for one in tables):
@@ -107,7 +120,7 @@ def _family(study: Mapping[str, Any], family: str, table: Mapping[str, Any], *, 
             family,
             {axis: Template(str(name)).safe_substitute(words) for axis, name in names.items()},
             keys,
-            keys["preset"],
+            Template(keys["preset"]).substitute(words),
             shorter[-1] if quick and shorter else keys["hours"],
             keys.get("workload"),
             tuple(Template(change).substitute(words) for one in tables for change in one.get("changes", ())),
@@ -132,7 +145,7 @@ def _entries(axis: str, given: Mapping[str, Any] | Sequence[Any]) -> Iterator[tu
 
 def run_cluster(cluster: Cluster) -> Figures:
     """Run one and return its figures, with its event hash."""
-    result = run_simulation(prepare(cluster.config))
+    result = run_prepared(prepare(cluster.config))
     return {**result.figures, "event_hash": result.event_hash}
 
 

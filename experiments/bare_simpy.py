@@ -52,15 +52,11 @@ class At(simpy.Event):
 
 
 class CoreUse(simpy.Event):
-    """A job on the cores as a SimPy event: ``yield CoreUse(env, cores, 2.0, 0.5)``.
-
-    As a context manager, it leaves the cores if the block ends early (an interrupt).
-    """
+    """A job on the cores as a SimPy event: ``yield CoreUse(env, cores, 2.0, 0.5)``."""
 
     def __init__(self, env: simpy.Environment, cores: SharedCores, seconds: float, demand: float) -> None:
         super().__init__(env)
-        self._cores = cores
-        self._job = cores.use(seconds, demand, self)
+        cores.use(seconds, demand, self)
 
     def done(self) -> bool:
         """Whether the job has finished (a future's name for ``triggered``)."""
@@ -69,16 +65,6 @@ class CoreUse(simpy.Event):
     def set_result(self, result: None) -> None:
         """Finish the job (a future's name for ``succeed``)."""
         self.succeed(result)
-
-    def cancel(self) -> None:
-        """Leave the cores if the job still runs."""
-        self._cores.leave(self._job)
-
-    def __enter__(self) -> CoreUse:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.cancel()
 
 
 class EventEnvironment(simpy.Environment):

@@ -134,7 +134,7 @@ def _sync(arms: Sequence[Figures]) -> list[Verdict]:
 
 
 def _desktops(arms: Sequence[Figures]) -> list[Verdict]:
-    own = select(arms, family="desktops", series="DART")
+    own = select(arms, family="desktops")
     ten, known = mean(pick(own, value=10), "gpu_utilization"), PUBLISHED["dart"]["gpu_utilization"]
     best = max(own, key=lambda arm: mean(arm, TRAINED))
     busy = "ten desktops a GPU: rollout GPUs busy (the model was fitted to 38 on 4)"

@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from experiments.arms import Arm, arms_of, provenance, run_arms, studies
-from experiments.charts import BLUE, GRAY, GREEN, ORANGE, RED, drawing, label_axes, legend_below, rows_axis
-from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, cell
+from experiments.charts import GRAY, ORANGE, drawing, label_axes, rows_axis
+from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, cell, rows_of
 
 DECLARED = studies()["headline"]
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
@@ -101,67 +101,30 @@ def published(figure: Any, headline: Figures) -> None:
         label_axes(axes, {"dart": "DART", "coupled": "coupled baseline"}[preset], "here / published, %", zero=False)
 
 
-FITTED = ("fitted to this run", GRAY)
-
-
-@drawing(6.6)
-def fidelity(figure: Any, headline: Figures, vllm: Figures, desktop: Figures) -> None:
-    """Predicted over measured: DART's published runs, and our own real runs with their virtual twins."""
-    points: list[tuple[str, tuple[str, str], float]] = []
-    for preset, known in PUBLISHED.items():
-        for name, value in known.items():
-            label = f"{preset}: {LABELS[name][0].removesuffix(', %')}"
-            points.append((label, FITTED, headline[preset][name] / value - 1.0))
-    for run in headline["other_runs"]:
-        label = f"{run['name'].partition(':')[0]}: {run['figure'].replace('_', ' ')}"
-        label += ", first 3 h" if ", 3.1 h" in run["name"] else ", next 2 h" if ", next" in run["name"] else ""
-        points.append((label, FITTED if run["kind"] == "fitted" else ("other published runs", RED), run["error"]))
-    for words, color, found in (("vLLM engines", BLUE, vllm), ("8 containers", GREEN, desktop)):
-        for name, error in found["relative_error"].items():
-            if error is not None:
-                label = name.replace("_", " ").replace("share", "share of time")
-                points.append((f"{words}: {label}", (f"twin of a real run: {words}", color), error))
-    axes = figure.subplots()
-    named: set[str] = set()
-    for row, (_, (kind, color), error) in enumerate(points):
-        ratio = 1.0 + error
-        axes.plot([1.0, ratio], [row, row], color=color, alpha=0.5)
-        axes.plot([ratio], [row], color=color, marker="o", ls="", label=None if kind in named else kind)
-        named.add(kind)
-        right = ratio >= 1.0
-        axes.annotate(
-            f"{error:+.1%}" if abs(error) < 0.1 else f"{error:+.0%}",
-            (ratio, row),
-            (5 if right else -5, 0),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="center",
-            fontsize=7.5,
-        )
-    rows_axis(axes, [label for label, *_ in points])
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(0.12, 4.0)
-    axes.set_xticks([0.25, 0.5, 1.0, 2.0], ["1/4", "1/2", "1", "2"])
-    axes.minorticks_off()
-    axes.axvline(1.0, color=GRAY, linestyle=":")
-    label_axes(axes, "Predicted over measured", "ratio (1: no error)", zero=False)
-    legend_below(figure, 4)
+def other_runs(figures: Figures) -> Rows:
+    """Other figures of DART's run history beside what the same parameters predict."""
+    columns = {
+        "run": "{name}{note}",
+        "figure": "{words}",
+        "measured": "{measured:.1f}",
+        "predicted": "{predicted:.1f}",
+        "error": "{error:+.0%}",
+    }
+    rows = [
+        {**run, "words": run["figure"].replace("_", " "), "note": " (fitted)" if run["kind"] == "fitted" else ""}
+        for run in figures["other_runs"]
+    ]
+    return rows_of(columns, rows)
 
 
 STUDY = Experiment(
     name="headline",
     about=DECLARED["about"],
     measure=measure,
-    tables={"efficiency": efficiency, "provenance": provenance},
+    tables={"efficiency": efficiency, "other-runs": other_runs, "provenance": provenance},
     pictures={
         "published": StudyPicture(
             "Our figures against the published ones: all within 7 %, but for the baseline's GPU utilization", published
-        ),
-        "fidelity": StudyPicture(
-            "Predicted over measured: within 10 % where fitted, but for the baseline's GPU utilization, within 8 % for "
-            "twins of our own real runs, and -35 to +172 % off for DART's other published runs",
-            fidelity,
-            beside=("real_loop", "real_loop_desktop"),
         ),
     },
 )

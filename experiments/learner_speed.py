@@ -45,17 +45,11 @@ AGAINST = {
 
 
 def measure(options: Options) -> Figures:
-    """Measure learners, engines, and updates of several turns in one sequence, beside what they are compared with."""
+    """Measure updates of several turns in one sequence and sampling, beside what they are compared with."""
     # Imported here: `--help` works without torch.
     from experiments.learner_speed_work import measured
-    from experiments.learner_turns_work import multi_turn
 
-    single, turns = measured(options), multi_turn(options)
-    return {
-        **turns,
-        "rows": single["rows"],
-        "config": {**single["config"], "multi_turn": turns["config"]},
-    }
+    return measured(options)
 
 
 def summary(figures: Figures) -> str:

@@ -21,7 +21,6 @@ from dartsim.cli import (
     config_command,
     desktop,
     eval,
-    evaluator,
     fuzz,
     predict,
     run,
@@ -57,7 +56,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 """The commands by task, in the order of ``dartsim --help``: functions, whose docstrings are the help, and groups."""
 
 desktop.desktop_app.command("tasks")(task_lists.tasks)
-desktop.desktop_app.command("evaluator")(evaluator.evaluator)
+desktop.desktop_app.command("evaluator")(task_lists.evaluator)
 desktop.desktop_app.command("fetch")(task_lists.fetch)
 
 app = typer.Typer(

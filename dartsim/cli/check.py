@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import out, plain_table, write_json
+from dartsim.cli.console import TextConsole, errors, result, table
 from dartsim.cli.options import (
     EVALUATION,
     Backend,
@@ -29,7 +28,6 @@ from dartsim.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dartsim.cli.machine_checks import Check
     from dartsim.config import Config
 
 MOST_REASONS = 8
@@ -98,53 +96,35 @@ def check(
     found = redact_tree(check_run(config))
     if evaluation:
         found["learner"] = {"what": "none: an evaluation trains nothing"}
-    if json_file != "-":
-        _show_run(found)
-    if json_file is not None:
-        write_json(found, json_file)
+    _show_run(found, result(found, json_file))
     if found["missing"]:
         raise typer.Exit(1)
 
 
 def _check_machine(json_file: str | None) -> None:
-    from dartsim.cli.machine_checks import NEEDS, OK, machine_checks
+    from dartsim.cli.machine_checks import MISSING, NEEDS, OK, OPTIONAL, machine_checks
 
     checks = machine_checks()
     states = {check.name: check.state for check in checks}
     lacking = {use: [need for need in needs if states[need] is not OK] for use, needs in NEEDS.items()}
-    if json_file is not None:
-        works = {use: not lacks for use, lacks in lacking.items()}
-        write_json({"works": works, "checks": [asdict(check) for check in checks]}, json_file)
-    if json_file != "-":
-        out.print(_check_table(checks))
-        out.print()
-        out.print(_use_table(lacking))
+    works = {use: not lacks for use, lacks in lacking.items()}
+    console = result({"works": works, "checks": [asdict(check) for check in checks]}, json_file)
+    styles = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
+    rows = [(check.name, Text(check.state, styles[check.state]), check.found, check.fix) for check in checks]
+    console.print(table(["check", "", "found", "fix"], rows))
+    console.print()
+    answers = {True: Text("yes", "green"), False: Text("no", "bold red")}
+    uses = [(use, answers[works[use]], ", ".join(lacks)) for use, lacks in lacking.items()]
+    console.print(table(["use", "works", "missing"], uses))
     if lacking["simulated runs"]:
         raise typer.Exit(1)
-
-
-def _check_table(checks: Iterable[Check]) -> Table:
-    from dartsim.cli.machine_checks import MISSING, OK, OPTIONAL
-
-    styles = {OK: "green", MISSING: "bold red", OPTIONAL: "yellow"}
-    table = plain_table("check", "", "found", "fix")
-    for check in checks:
-        table.add_row(check.name, Text(check.state, styles[check.state]), Text(check.found), Text(check.fix))
-    return table
-
-
-def _use_table(lacking: Mapping[str, Sequence[str]]) -> Table:
-    table = plain_table("use", "works", "missing")
-    for use, lacks in lacking.items():
-        table.add_row(use, Text("no", "bold red") if lacks else Text("yes", "green"), ", ".join(lacks))
-    return table
 
 
 def _run_with_stand_ins(
     config: Config, stand_ins: Sequence[StandIn], minutes: float, folder: Path | None, json_file: str | None
 ) -> None:
-    from dartsim.cli.progress import RunBar, bars
     from dartsim.cli.signals import report_interrupt
+    from dartsim.lab.progress import run_bar
     from dartsim.lab.stand_ins import KEYS, Part, rates, twin_figures, with_stand_ins
     from dartsim.real.scratch import scratch_folder
     from dartsim.run.execute import execute
@@ -155,44 +135,41 @@ def _run_with_stand_ins(
     with (
         report_interrupt(f"interrupted: what ran is in {path}"),
         scratch_folder("stand-ins") as place,
-        bars() as progress,
+        run_bar(errors, "with stand-ins", minutes / 60.0, simulated=False) as bar,
     ):
         ran = with_stand_ins(config, parts, place, minutes)
-        bar = RunBar(progress, "with stand-ins", ran.run.hours, simulated=False)
-        _, result = execute(ran, path, [bar])
-        if result.interrupted:
+        _, ended = execute(ran, path, [bar])
+        if ended.interrupted:
             raise KeyboardInterrupt
         bar.done()
-    found = rates(twin, result.figures, path)
+    found = rates(twin, ended.figures, path)
     short = [rate.name for rate in found if rate.short]
-    if json_file != "-":
-        table = plain_table("turns a minute", numbers=("needed", "delivered"), after=("",))
-        for rate in found:
-            delivered = "no update ended: --minutes" if rate.delivered is None else f"{rate.delivered:,.0f}"
-            table.add_row(rate.name, f"{rate.needed:,.0f}", delivered, "too slow" if rate.short else "")
-        out.print(table)
-        out.say(f"run: {path}")
-    if json_file is not None:
-        write_json({"rates": [asdict(rate) for rate in found], "short": short, "run_dir": str(path)}, json_file)
+    value = {"rates": [asdict(rate) for rate in found], "short": short, "run_dir": str(path)}
+    console, rows = result(value, json_file), []
+    for rate in found:
+        delivered = "no update ended: --minutes" if rate.delivered is None else f"{rate.delivered:,.0f}"
+        rows.append((rate.name, f"{rate.needed:,.0f}", delivered, "too slow" if rate.short else ""))
+    console.print(table(["turns a minute", "#needed", "#delivered", ""], rows))
+    console.say(f"run: {path}")
     if short:
         raise typer.Exit(1)
 
 
-def _show_run(found: Mapping[str, Any]) -> None:
+def _show_run(found: Mapping[str, Any], console: TextConsole) -> None:
     """Print what a run would start, with commands in shell syntax."""
     from dartsim.run.backends.vllm import MODEL, PORT
 
-    out.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
+    console.print(f"{found['name']}: {found['hours']:g} hours by the {found['clock']} clock; nothing was started")
     for title in ("engines", "desktops", "learner", "memory", "tasks"):
         if found[title] is not None:
-            out.print(f"\n{title}", style="bold")
-            _show_facts(found[title] if title != "tasks" else _counted(found[title]))
+            console.print(f"\n{title}", style="bold")
+            _show_facts(found[title] if title != "tasks" else _counted(found[title]), console)
     if "processes" in found["engines"]:
-        out.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
+        console.print(f"\n{PORT} and {MODEL} are a free port and a folder made at the start")
     if found["missing"]:
-        out.print("\nmissing on this machine", style="bold")
+        console.print("\nmissing on this machine", style="bold")
     for check in found["missing"]:
-        out.say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
+        console.say(f"  {check['name']}: {check['found']}" + (f"; {check['fix']}" if check["fix"] else ""))
 
 
 def _counted(tasks: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,20 +182,20 @@ def _counted(tasks: Mapping[str, Any]) -> dict[str, Any]:
     return {**tasks, "problems": len(tasks["problems"]), "refused": len(tasks["refused"]), "reason": shown}
 
 
-def _show_facts(facts: Mapping[str, Any]) -> None:
+def _show_facts(facts: Mapping[str, Any], console: TextConsole) -> None:
     """Print a line for each fact, or for each entry of a list; processes as the commands that start them."""
     for name, value in facts.items():
         label = name.replace("_", " ")
         if name in ("processes", "start_there"):
             for process in value or ():
-                out.say(f"# {process['name']}, {process['listens']}")
+                console.say(f"# {process['name']}, {process['listens']}")
                 words = [f"{variable}={shlex.quote(text)}" for variable, text in process["environment"].items()]
-                out.say(" ".join([*words, *map(shlex.quote, process["command"])]))
+                console.say(" ".join([*words, *map(shlex.quote, process["command"])]))
         elif isinstance(value, list):
             for each in value:
-                out.say(f"  {label}: {_text(each)}")
+                console.say(f"  {label}: {_text(each)}")
         elif value not in (None, {}, ""):
-            out.say(f"  {label}: {_text(value)}")
+            console.say(f"  {label}: {_text(value)}")
 
 
 def _text(value: Any) -> str:

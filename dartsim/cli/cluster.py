@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
 from dartsim.cli.command_group import command_group
-from dartsim.cli.console import TextConsole, errors, out, plain_table, write_json
+from dartsim.cli.console import errors, result, table
 from dartsim.cli.options import Json, file_target, new_folder
 from dartsim.core.errors import ConfigError
 
@@ -19,17 +18,9 @@ if TYPE_CHECKING:
     from dartsim.config import Config
     from dartsim.lab.engine_fit import Load
     from dartsim.lab.measure import Measurement
-    from dartsim.lab.virtual import TwinCheck
 
 TWIN = "twin.toml"
 """File in a real run's folder with its twin: the whole configuration in virtual time on the measured cluster."""
-
-
-class TimeUnit(StrEnum):
-    """Units of times in a CSV file."""
-
-    S = "s"
-    MS = "ms"
 
 
 SERVER = "An inference server"
@@ -39,16 +30,8 @@ cluster_app = command_group(
 )
 
 
-class Origin(StrEnum):
-    """What wrote the imported files."""
-
-    VERL = "verl"
-    AREAL = "areal"
-    PRIME_RL = "prime-rl"
-    SKYRL = "skyrl"
-    SLIME = "slime"
-    TRL = "trl"
-    CSV = "csv"
+Origin = Literal["verl", "areal", "prime-rl", "skyrl", "slime", "trl", "csv"]
+"""What wrote the imported files."""
 
 
 @cluster_app.command("new")
@@ -77,13 +60,12 @@ def new(
     settings = cluster_settings(gpus=gpus, desktops=desktops, hosts=hosts, update_seconds=update_seconds)
     _write_new(out_file, cluster_toml(settings))
     engines = plural(settings["rollout.num_workers"], "GPU")
-    _console(json_file).say(
+    result({"file": str(out_file), "settings": settings}, json_file).say(
         f"{out_file}: {plural(desktops, 'desktop')} on {hosts}, {engines} for engines "
         f"and {settings['cluster.learner.gpus']} for the trainer, {update_seconds:g} s an update of about "
         f"{BATCH_TURNS:,} turns\n"
         f"next: dartsim compare dartsim areal-eta4 dart --on {out_file} --seeds 3"
     )
-    _done(json_file, {"file": str(out_file), "settings": settings})
 
 
 @cluster_app.command("measure")
@@ -125,7 +107,6 @@ def measured(
         dartsim cluster measure runs/real --check
         dartsim cluster measure --engine http://127.0.0.1:8000 --max-prompt 4096 --max-clients 64
     """
-    console = _console(json_file)
     if (run is None) == (engine is None):
         raise ConfigError("name the folder of a real run, or a server with --engine URL")
     if engine is not None:
@@ -134,12 +115,12 @@ def measured(
         from dartsim.lab.engine_fit import design
 
         loads = design(max_prompt=max_prompt, max_reply=max_reply, max_clients=max_clients)
-        written = _server(engine, model, loads, minutes, out_file or Path("engine.toml"), console)
+        written, parts = _server(engine, model, loads, minutes, out_file or Path("engine.toml"))
     else:
         if run is None or not run.is_dir():
             raise ConfigError(f"there is no run {run}")
-        written = _measured(run, out_file, console, check=check)
-    _done(json_file, written)
+        written, parts = _measured(run, out_file, check=check)
+    _show(written, parts, json_file)
 
 
 @cluster_app.command("import")
@@ -161,7 +142,7 @@ def import_files(
             "column has another name; repeatable.",
         ),
     ] = None,
-    unit: Annotated[TimeUnit | None, typer.Option(help="csv: unit of the times, s or ms.")] = None,
+    unit: Annotated[Literal["s", "ms"], typer.Option(help="csv: unit of the times, s or ms.")] = "s",
     out_file: Annotated[
         Path | None,
         typer.Option("--out", callback=file_target, help="File to write; default: run.toml, for csv latencies.toml."),
@@ -184,24 +165,28 @@ def import_files(
     """
     if missing := [str(file) for file in files if not file.exists()]:
         raise ConfigError(f"there is no file {missing[0]}")
-    if origin is Origin.CSV:
+    if origin == "csv":
         if len(files) > 1 or given or steps:
             raise ConfigError("--from csv reads one file, and has --column and --unit alone")
-        written = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"), _console(json_file))
+        written, parts = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"))
     else:
-        if column or unit:
-            raise ConfigError(f"--column and --unit go with --from csv, not with --from {origin}")
-        written = _logs(files, origin, given or [], steps, out_file or Path("run.toml"), _console(json_file))
-    _done(json_file, written)
+        if column:
+            raise ConfigError(f"--column goes with --from csv, not with --from {origin}")
+        written, parts = _logs(files, origin, given or [], steps, out_file or Path("run.toml"))
+    _show(written, parts, json_file)
 
 
-def _console(json_file: str | None) -> TextConsole:
-    return errors if json_file == "-" else out
+Done = tuple[dict[str, Any], list[str | Table]]
+"""A result as JSON, and what is printed."""
 
 
-def _done(json_file: str | None, written: dict[str, Any]) -> None:
-    if json_file is not None:
-        write_json(written, json_file)
+def _show(written: dict[str, Any], parts: list[str | Table], json_file: str | None) -> None:
+    console = result(written, json_file)
+    for part in parts:
+        if isinstance(part, str):
+            console.say(part)
+        else:
+            console.print(part)
 
 
 def _write_new(file: Path, text: str) -> None:
@@ -215,9 +200,7 @@ def _write_new(file: Path, text: str) -> None:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _logs(
-    files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path, console: TextConsole
-) -> dict[str, Any]:
+def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path) -> Done:
     import tomli_w
 
     from dartsim.config.load import parse_override
@@ -230,35 +213,38 @@ def _logs(
     given: dict[str, Any] = {}
     for text in settings:
         given = merge(given, parse_override(text))
-    table, measured = import_logs(files, origin, given, (int(first), int(last)) if steps else None)
-    _write_new(file, tomli_w.dumps(table))
-    for sentence in (
+    tree, measured = import_logs(files, origin, given, (int(first), int(last)) if steps else None)
+    _write_new(file, tomli_w.dumps(tree))
+    return {"file": str(file), "table": tree, "measured": measured}, [
         *(f"measured: {each}" for each in measured),
-        *(f"assumed: {each}" for each in table["assumptions"]),
-    ):
-        console.say(sentence)
-    console.say(f"next: add [[rows]] with what differs to {file}; dartsim predict {file}")
-    return {"file": str(file), "table": table, "measured": measured}
+        *(f"assumed: {each}" for each in tree["assumptions"]),
+        f"next: add [[rows]] with what differs to {file}; dartsim predict {file}",
+    ]
 
 
-def _latencies(
-    source: Path, column: list[str], unit: TimeUnit | None, file: Path, console: TextConsole
-) -> dict[str, Any]:
+def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Done:
+    from statistics import median
+
     import tomli_w
 
-    from dartsim.lab.latency_file import latency_settings
+    from dartsim.config.load import from_tree
+    from dartsim.lab.measure import quantiles, read_latencies
 
     if not column:
         raise ConfigError(f"which column of {source} is which latency? Give --column step, or --column step=NAME")
     columns = {name: other or name for name, _, other in (text.partition("=") for text in column)}
-    tree = latency_settings(source, columns, unit)
+    times = read_latencies(source, columns, 1.0 if unit == "s" else 1e-3)
+    tree = {"cluster": {"env": {"latency": {name: quantiles(values) for name, values in times.items()}}}}
+    from_tree(tree)
     about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster import {source} --from csv"}
     _write_new(file, tomli_w.dumps({"about": about, **tree}))
-    console.say(f"{file}: {', '.join(columns)}\nnext: dartsim compare dartsim areal-eta4 --on osworld+{file}")
-    return {"file": str(file), "settings": tree}
+    return {"file": str(file), "settings": tree}, [
+        f"{file}: {', '.join(f'{name} {median(values):.3g} s' for name, values in times.items())} (medians)\n"
+        f"next: dartsim compare dartsim areal-eta4 --on osworld+{file}"
+    ]
 
 
-def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: bool) -> dict[str, Any]:
+def _measured(run: Path, out_file: Path | None, *, check: bool) -> Done:
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
     from dartsim.lab.measure import measure, profile_toml
@@ -274,19 +260,17 @@ def _measured(run: Path, out_file: Path | None, console: TextConsole, *, check: 
         write_text(file, profile_toml(measured, _about(run, measured)))
         twin = twin_of(config, measured, summary, run / TIMINGS)
     write_text(run / TWIN, to_toml(twin))
-    console.say(f"profile: {file}\ntwin: {run / TWIN}")
-    return {
+    written = {
         "file": str(file),
         "twin": str(run / TWIN),
         "counts": measured.counts,
         "settings": measured.settings,
-        **(_run_twin(run, twin, summary, console) if check else {}),
     }
+    figures, tables = _run_twin(run, twin, summary) if check else ({}, [])
+    return written | figures, [f"profile: {file}\ntwin: {run / TWIN}", *tables]
 
 
-def _server(
-    url: str, model: str | None, loads: list[Load], minutes: float, file: Path, console: TextConsole
-) -> dict[str, Any]:
+def _server(url: str, model: str | None, loads: list[Load], minutes: float, file: Path) -> Done:
     """Play the loads against a server, fit, and write the engine's settings with their test."""
     import asyncio
 
@@ -310,18 +294,24 @@ def _server(
     engine = {"model": "fluid", "overhead_seconds": overhead, "roofline": times}
     about = {"title": f"{served}, measured from outside", "source": f"dartsim cluster measure --engine {url}"}
     _write_new(file, tomli_w.dumps({"about": about, "cluster": {"engine": engine}}))
-    table = plain_table("load", "figure", numbers=("measured", "predicted", "error"), after=("",))
-    for row in rows:
-        numbers = (_number(row["measured"]), _number(row["predicted"]), f"{row['error']:+.1%}")
-        table.add_row(row["load"], row["figure"], *numbers, "fitted" if row["fitted"] else "")
-    console.print(table)
+    cells = [
+        (
+            row["load"],
+            row["figure"],
+            row["measured"],
+            row["predicted"],
+            _error(row["error"]),
+            "fitted" if row["fitted"] else "",
+        )
+        for row in rows
+    ]
     largest = max((abs(row["error"]), row["load"]) for row in rows if not row["fitted"])
-    console.say(
+    return {"file": str(file), "engine": engine, "engine_fit": rows}, [
+        table(["load", "figure", "#measured", "#predicted", "#error", ""], cells),
         f"{file}: {', '.join(f'{name} {value:.3g}' for name, value in times.items())}\n"
         f"largest error on loads that were not fitted: {largest[0]:.1%} ({largest[1]})\n"
-        f"next: dartsim run areal-eta4 --on osworld+{file}"
-    )
-    return {"file": str(file), "engine": engine, "engine_fit": rows}
+        f"next: dartsim run areal-eta4 --on osworld+{file}",
+    ]
 
 
 def _about(run: Path, measured: Measurement) -> dict[str, Any]:
@@ -342,30 +332,24 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
     }
 
 
-def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any], console: TextConsole) -> dict[str, Any]:
-    """Run the twin, show its figures beside the run's, and return both."""
-    from dartsim.cli.progress import RunBar, bars
-    from dartsim.lab.virtual import as_json, compare
+def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Done:
+    """Run the twin, and return its figures beside the run's."""
+    from dartsim.lab.progress import run_bar
+    from dartsim.lab.virtual import compare, compared_figures
     from dartsim.run.execute import execute
 
     folder = new_folder("twin", run)
-    with bars() as progress:
-        done, result = execute(twin, folder, [RunBar(progress, "twin", twin.run.hours)])
-    checks = compare(summary, done.summary)
-    console.print()
-    console.print(_check_table(checks))
-    if result.interrupted:
+    with run_bar(errors, "twin", twin.run.hours) as bar:
+        done, ended = execute(twin, folder, [bar])
+    compared = compare(compared_figures(summary), compared_figures(done.summary))
+    if ended.interrupted:
         errors.print("the twin was interrupted: its figures cover only what ran")
-    return {**as_json(checks), "run_dir": str(folder)}
+    rows = [
+        (name.replace("_", " "), value, compared["predicted"][name], _error(compared["relative_error"][name]))
+        for name, value in compared["measured"].items()
+    ]
+    return {**compared, "run_dir": str(folder)}, ["", table(["", "#measured", "#predicted", "#error"], rows)]
 
 
-def _check_table(checks: list[TwinCheck]) -> Table:
-    table = plain_table("", numbers=("measured", "predicted", "error"))
-    for check in checks:
-        error = "–" if check.relative_error is None else f"{check.relative_error:+.1%}"
-        table.add_row(check.figure.replace("_", " "), _number(check.measured), _number(check.predicted), error)
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+def _error(value: float | None) -> str | None:
+    return None if value is None else f"{value:+.1%}"

@@ -30,20 +30,12 @@ class CommandGroup(TyperGroup):
             if isinstance(command, TyperGroup):
                 continue
             command.params += _common_options()
-            _shorten_types(command.params)
+            for option in command.params:
+                option.metavar = "" if getattr(option, "is_bool_flag", False) else option.metavar
             text, _, examples = (command.help or "").partition("\n\nExamples:\n")
             command.short_help = re.split(r"[.:;](?:\s|$)", text)[0]
             command.help = "\n\n".join(" ".join(lines.split("\n")) for lines in text.split("\n\n"))
             command.epilog = "Examples:\n\n" + re.sub(r"\n(?! )", "\n\n", dedent(examples).rstrip())
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            _shorten_types([command.get_help_option(ctx)])
-        return command
-
-    def get_params(self, ctx: Any) -> Any:
-        return _shorten_types(super().get_params(ctx))
 
 
 def command_group(name: str, about: str) -> typer.Typer:
@@ -130,15 +122,3 @@ def _common_options() -> list[Any]:
 
 def _with_common_options(plugin: Plugins = None, debug: Debug = False) -> None:
     """Declare the options for ``_common_options``."""
-
-
-def _shorten_types(options: list[Any]) -> list[Any]:
-    """Show flags without a type and numbers as N, to leave room for the help texts."""
-    for option in options:
-        if option.metavar is not None:
-            continue
-        if getattr(option, "is_bool_flag", False):
-            option.metavar = ""
-        elif getattr(getattr(option, "type_descriptor", None), "annotation", None) in (int, float, list[int]):
-            option.metavar = "N"  # an attribute of typer 0.29; other versions show the type's name
-    return options

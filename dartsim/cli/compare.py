@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from dartsim.cli.command_group import plugin_words
-from dartsim.cli.console import errors, out, plain_table, ratio, write_json
+from dartsim.cli.console import errors, result, table
 from dartsim.cli.options import (
     FaultsOption,
     Hours,
@@ -34,7 +33,6 @@ from dartsim.observe.bias import BAND, JUDGED
 from dartsim.observe.rundir import CONFIG, STUDY, STUDY_PAGE, SUMMARY
 
 if TYPE_CHECKING:
-    from dartsim.config import Config
     from dartsim.lab.compared_runs import ComparedRun, EndedRun
     from dartsim.lab.gate import Comparison, ConditionResult
 
@@ -73,14 +71,6 @@ NOTE = (
 )
 
 
-class SchedulerColumn(NamedTuple):
-    """A scheduler in the table."""
-
-    name: str
-    figures: Mapping[str, Mapping[str, float | None]]
-    classes: Mapping[str, Any]
-
-
 def compare(
     schedulers: Annotated[
         list[str], typer.Argument(help="Presets (`dartsim config`), or TOML files.", metavar="SCHEDULER")
@@ -91,10 +81,6 @@ def compare(
     until_steady: UntilSteady = None,
     faults: FaultsOption = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each scheduler, from 0; figures are means.")] = 1,
-    updates: Annotated[
-        int | None,
-        typer.Option(min=1, help="Report time to this update; default: the last update that all runs finished."),
-    ] = None,
     processes: Processes = None,
     fail_if: Annotated[
         list[str] | None,
@@ -105,7 +91,16 @@ def compare(
             "3 if it stays undecided. Repeatable.",
         ),
     ] = None,
-    max_seeds: Annotated[int, typer.Option(min=2, help="Most seeds of each scheduler that --fail-if may use.")] = 20,
+    until_ranked: Annotated[
+        bool,
+        typer.Option(
+            help="Add seeds until the order of the schedulers by trained turns is decided with at most 5 % probability "
+            "of any error; one whose place is decided gets no more. Exits with 3 if it stays undecided."
+        ),
+    ] = False,
+    max_seeds: Annotated[
+        int, typer.Option(min=2, help="Most seeds of each scheduler for --until-ranked and --fail-if.")
+    ] = 20,
     junit: Annotated[
         Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")
     ] = None,
@@ -115,60 +110,77 @@ def compare(
     r"""Run schedulers with the same seeds, and rank them by trained turns, with confidence intervals.
 
     It prints a table and writes a page. With --on, only the scheduler of each preset or file is used; cluster, tasks
-    and latencies are those of --on. Each run's folder is inside the comparison's. The same command finishes an
-    interrupted comparison; with more --seeds it adds only the new runs. "Differs" means that the 95 % interval of the
-    paired difference to the best scheduler excludes 0.
+    and latencies are those of --on. Each run's folder is inside the comparison's. A run that an earlier comparison
+    beside it made with the same configuration, seed and code is copied. So the same command finishes an interrupted
+    comparison, and after a change of one scheduler only its runs are made. "Differs" means that the 95 % interval of
+    the paired difference to the best scheduler excludes 0.
 
     Examples:
         dartsim compare coupled dart-measured
         dartsim compare coupled dart --faults hostile --hours 48 --until-steady 3%
+        dartsim compare dart areal-eta4 verl-async prime-rl --on osworld --hours 2 --until-ranked
         dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
           --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
     """
     from dartsim.cli.live import write_study
     from dartsim.lab.compared_runs import make_runs
+    from dartsim.lab.comparison import classes_over_seeds
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.lab.study_document import comparison_document
+    from dartsim.lab.sweep import RESULTS, Results
 
-    seeds = max(seeds, 2) if fail_if else seeds
+    seeds = max(seeds, 3 if until_ranked else 2 if fail_if else 1)
     given = settings(overrides, hours, None, faults, until_steady=until_steady)
-    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on)
+    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if or until_ranked else 0), on)
     _check_conditions(fail_if or [], possible, junit)
-    folder = out_folder or new_or_interrupted(possible, seeds)
+    names = list(dict.fromkeys(run.scheduler for run in possible))
+    short = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2}-more"]
+    folder = out_folder or new_folder("-".join(["compare", *short]))
     possible = runs_in(folder, possible)
-    if not _is_part(folder, possible, seeds):
-        raise ConfigError(f"{folder} already exists; name another folder with --out")
+    refuse_others(folder, possible)
+    finished = Results(folder.parent / RESULTS)
+    counts = dict.fromkeys(names, 0)
     ended: list[EndedRun] = []
 
-    def with_seeds(count: int) -> Comparison:
+    def with_seeds(count: int, names: Collection[str]) -> Comparison:
         nonlocal ended
-        runs = [run for run in possible if run.config.run.seed < count]
+        counts.update(dict.fromkeys(names, count))
+        runs = [run for run in possible if run.config.run.seed < counts[run.scheduler]]
         with report_interrupt(lambda: _progress_so_far(runs, folder)):
-            ended = make_runs(runs, errors, processes)
-        return Comparison.of(runs, ended, updates=updates or _common_updates(ended), with_seeds=with_seeds)
+            ended = make_runs(runs, errors, processes, finished)
+        return Comparison.of(runs, ended, updates=_common_updates(ended), with_seeds=with_seeds)
 
-    compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
-    columns, last = _columns(compared), updates or _common_updates(ended)
+    compared, results = with_seeds(seeds, names).decide(fail_if or (), max_seeds)
+    compared, undecided = compared.rank(max_seeds) if until_ranked else (compared, [])
+    last = _common_updates(ended)
     folders = {
         name: [run.path for run in possible if run.path and run.scheduler == name] for name in compared.schedulers
     }
     folders = {name: [path for path in own if (path / SUMMARY).is_file()] for name, own in folders.items()}
+    classes = {
+        name: classes_over_seeds([] if name in compared.failures else rows) for name, rows in compared.figures.items()
+    }
     # Published figures only apply to a preset on its own cluster.
-    document = comparison_document(
-        compared, folders, _tables(compared, columns, last, PUBLISHED if on is None else {}), _notes(columns, ended)
-    )
+    rows = scheduler_rows(compared, classes, last, PUBLISHED if on is None else {})
+    heads, notes = [f"#{name}" for name in compared.schedulers], _notes(compared, classes, ended)
+    if until_ranked:
+        notes.append(_order(compared, undecided))
+    tables = [{"title": "Schedulers", "heads": ["", *heads], "rows": rows}]
+    document = comparison_document(compared, folders, tables, notes)
     page = write_study(folder, document, [own[0] for own in folders.values() if own])
-    if json_file != "-":
-        _show(compared, columns, last, ended)
-        for result in results:
-            out.say(str(result))
-        out.say(f"page: {page.resolve().as_uri()}")
-    if json_file is not None:
-        facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
-        write_json(_as_json(compared, facts), json_file)
+    facts = {"preset": {run.scheduler: run.config.preset for run in possible}, "workload": on, "updates": last}
+    console = result(_as_json(compared, facts), json_file)
+    for start in range(0, len(heads), BESIDE):
+        part = slice(start, start + BESIDE)
+        console.print(table(["", *heads[part]], [(label, *cells[part]) for label, *cells in rows]))
+    if len(heads) > 1:
+        console.print()
+        console.print(table(*_ranking(compared)))
+    for line in (*notes, *results, f"page: {page.resolve().as_uri()}"):
+        console.say(str(line))
     if junit is not None:
         write_junit(compared, results, junit)
-    _end(compared, results)
+    _end(compared, results, undecided)
 
 
 def _common_updates(ended: Sequence[EndedRun]) -> int | None:
@@ -176,60 +188,35 @@ def _common_updates(ended: Sequence[EndedRun]) -> int | None:
     return min((len(run.update_hours) for run in ended if not run.summary.get("failure")), default=0) or None
 
 
-def _columns(compared: Comparison) -> list[SchedulerColumn]:
-    from dartsim.lab.comparison import classes_over_seeds, over_seeds
-
-    return [
-        SchedulerColumn(name, over_seeds(rows), classes_over_seeds([] if name in compared.failures else rows))
-        for name, rows in compared.figures.items()
-    ]
-
-
-def _show(
-    compared: Comparison, columns: Sequence[SchedulerColumn], updates: int | None, ended: Sequence[EndedRun]
-) -> None:
-    """Print figures, ranking, and warnings."""
-    for table in scheduler_tables(columns, updates):
-        out.print(table)
-    if len(columns) > 1:
-        out.print()
-        out.print(ranking_table(compared))
-    for line in _notes(columns, ended):
-        out.say(line)
+def _order(compared: Comparison, undecided: Sequence[tuple[str, str]]) -> str:
+    """Return the decided order of the schedulers, in words."""
+    if undecided:
+        pairs = "; ".join(f"{one} and {two}" for one, two in undecided)
+        return f"undecided with {len(compared.seeds)} seeds (raise --max-seeds, or --hours): {pairs}"
+    order = ", ".join(
+        f"{rank.scheduler} ({len(compared.figures[rank.scheduler])})"
+        for rank in compared.ranking()
+        if rank.scheduler not in compared.failures
+    )
+    return f"the order is decided, with at most 5 % probability of an error (number of seeds): {order}"
 
 
-def _notes(columns: Sequence[SchedulerColumn], ended: Sequence[EndedRun]) -> list[str]:
-    """Return what a reader of the figures has to know."""
+def _notes(compared: Comparison, classes: Mapping[str, Mapping[str, Any]], ended: Sequence[EndedRun]) -> list[str]:
+    """Return what a reader of the figures has to know; ``classes``: the classes of tasks by scheduler."""
     lines = [NOTE]
     lines += [
-        f"{column.name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
+        f"{name} starves {share['class']} tasks (by {share['by']}): of those that the group filter keeps, "
         f"{share['ratio']:.2f} times the average share is trained ({share['low']:.2f} to {share['high']:.2f} at 95 %; "
         f"below {BAND:g} is starved)"
-        for column in columns
-        for share in column.classes["starved_classes"] or ()
+        for name, own in classes.items()
+        for share in own["starved_classes"] or ()
     ]
-    if len(ended) > len(columns):
-        lines.append(f"means over {len(ended) // len(columns)} seeds, ± half the 95 % confidence interval")
+    if len(compared.seeds) > 1:
+        numbers = sorted({len(rows) for rows in compared.figures.values()})
+        lines.append(f"means over {' to '.join(map(str, numbers))} seeds, ± half the 95 % confidence interval")
     if any(made.summary.get("surrogate") for made in ended):
         lines.append("surrogate policy: outcomes are drawn, nothing was learned")
     return lines
-
-
-def _tables(
-    compared: Comparison,
-    columns: Sequence[SchedulerColumn],
-    updates: int | None,
-    published: Mapping[str, Mapping[str, float]],
-) -> list[dict[str, Any]]:
-    """Return the tables of the page: figures, published ones below them."""
-    rows = [*ranking_rows(compared), *scheduler_rows(columns, updates)]
-    for label, (figure, scale) in ROWS.items():
-        known = [published.get(column.name, {}).get(figure) for column in columns]
-        if any(known):
-            cells = ["–" if value is None else f"{scale * value:.1f}" for value in known]
-            rows.append((f"{label.strip()}, published", cells))
-    heads = ["", *(f"#{column.name}" for column in columns)]
-    return [{"title": "Schedulers", "heads": heads, "rows": [[label, *cells] for label, cells in rows]}]
 
 
 def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -247,11 +234,11 @@ def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, A
             **row,
         }
         for name in compared.schedulers
-        for seed, row in zip(compared.seeds, compared.figures[name], strict=True)
+        for seed, row in zip(compared.seeds, compared.figures[name], strict=False)
     ]
 
 
-def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
+def _end(compared: Comparison, results: Sequence[ConditionResult], undecided: Sequence[tuple[str, str]]) -> None:
     """Report failures, and end the command with its exit code."""
     lines = [f"failed: {failure}" for failure in compared.failures.values()]
     unmet = [result for result in results if not result.passed]
@@ -262,7 +249,7 @@ def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
         raise typer.Exit(1)
     if compared.failures:
         raise typer.Exit(KINDS["nothing_trained"].code)
-    if unmet:
+    if unmet or undecided:
         raise typer.Exit(UNDECIDED)
 
 
@@ -279,8 +266,9 @@ def plan(schedulers: Sequence[str], overrides: Sequence[str], seeds: int, on: st
     runs: list[ComparedRun] = []
     for name, scheduler in by_name(list(dict.fromkeys(schedulers))).items():
         first = load_config(str(scheduler), on=on, overrides=[*overrides, "run.seed=0"])
+        if not first.backend.virtual:
+            raise ConfigError(f"{name} has real components, and `compare` simulates; `dartsim run` runs it")
         prepare(first)
-        _refuse_without_engine(first)
         if few := too_few_attempts(first):
             errors.say(f"{name}: {few}")
         for seed in range(seeds):
@@ -310,29 +298,19 @@ def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
     return [replace(run, path=folder / f"{run.scheduler}-seed{run.config.run.seed}") for run in runs]
 
 
-def new_or_interrupted(runs: Sequence[ComparedRun], seeds: int) -> Path:
-    """Return a new folder in runs/, or that of the same comparison, if that was interrupted."""
-    names = list(dict.fromkeys(run.scheduler for run in runs))
-    short = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2}-more"]
-    name = "-".join(["compare", *short])
-    return new_folder(name, unless=lambda folder: _is_part(folder, runs_in(folder, runs), seeds))
+def refuse_others(folder: Path, runs: Sequence[ComparedRun]) -> None:
+    """Refuse a folder with anything else than a comparison of these schedulers with the same settings.
 
-
-def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
-    """Return whether a folder is new, or contains only a part of this comparison, such as fewer seeds.
-
-    Args:
-        folder: The folder.
-        runs: All runs that the comparison may need.
-        seeds: The number of seeds that it always needs.
+    Raises:
+        ConfigError: If it has.
     """
-    if not folder.exists():
-        return True
-    paths = [run.path for run in runs if run.path is not None]
-    started = [run for run in runs if run.path is not None and (run.path / CONFIG).is_file()]
-    page, document = folder / STUDY_PAGE, folder / STUDY
-    ended = page.exists() and all(run.finished for run in runs if run.config.run.seed < seeds)
-    return not ended and all(run.same_config for run in started) and set(folder.iterdir()) <= {*paths, page, document}
+    known = {folder / name for name in (STUDY_PAGE, STUDY)} | {run.path for run in runs}
+    others = sorted(set(folder.iterdir()) - known) if folder.exists() else []
+    others += [run.path for run in runs if run.path and (run.path / CONFIG).is_file() and not run.same_config]
+    if others:
+        raise ConfigError(
+            f"{folder} holds {others[0].name}, which is no part of this comparison; name another folder with --out"
+        )
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
@@ -340,60 +318,39 @@ def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:
     return f"interrupted: {done} of {len(runs)} runs were finished, in {folder}; the same command makes the others"
 
 
-def _refuse_without_engine(config: Config) -> None:
-    """Refuse a preset on real desktops if no container engine answers on this machine."""
-    local = all(host.url is None for host in config.desktop.hosts.values())
-    if not config.backend.boots or not local:
-        return
-    from dartsim.cli.machine_checks import OK, ask_engine
-
-    engine = ask_engine().check
-    if engine.state is not OK:
-        raise ConfigError(f"preset {config.preset!r} needs real desktops, and {engine.found}; {engine.fix}")
-
-
-def scheduler_rows(columns: Sequence[SchedulerColumn], updates: int | None) -> list[tuple[str, list[str]]]:
-    """Return rows with a cell for each scheduler: means over seeds, then the least trained classes of tasks."""
+def scheduler_rows(
+    compared: Comparison,
+    classes: Mapping[str, Mapping[str, Any]],
+    updates: int | None,
+    published: Mapping[str, Mapping[str, float]],
+) -> list[list[str]]:
+    """Return a label and a cell for each scheduler: means over seeds, least trained classes, published figures."""
+    from dartsim.lab.comparison import over_seeds
     from dartsim.lab.gate import cell_text
 
+    figures = {name: over_seeds(rows) for name, rows in compared.figures.items()}
     rows = [
-        (label.format(updates or "–"), [cell_text(column.figures.get(figure), scale) for column in columns])
+        [label.format(updates or "–"), *(cell_text(own.get(figure), scale) for own in figures.values())]
         for label, (figure, scale) in ROWS.items()
     ]
     for by in JUDGED:
-        least = [column.classes["least_classes"].get(by) for column in columns]
+        least = [own["least_classes"].get(by) for own in classes.values()]
         if any(least):
-            rows.append((f"least by {by}", ["–" if s is None else f"{s['class']} {s['ratio']:.2f}" for s in least]))
+            rows.append([f"least by {by}", *("–" if s is None else f"{s['class']} {s['ratio']:.2f}" for s in least)])
+    for label, (figure, scale) in ROWS.items():
+        known = [published.get(name, {}).get(figure) for name in figures]
+        if any(known):
+            cells = ("–" if value is None else f"{scale * value:.1f}" for value in known)
+            rows.append([f"{label.strip()}, published", *cells])
     return rows
 
 
-def scheduler_tables(columns: Sequence[SchedulerColumn], updates: int | None) -> Iterator[Table]:
-    """Yield ``scheduler_rows`` as tables of a few schedulers each; a table of two has their ratio."""
-    rows, two = scheduler_rows(columns, updates), len(columns) == 2
-    figures = [figure for figure, _ in ROWS.values()]
-    ratios = [ratio(*(column.figures.get(name, {}).get("mean") for column in columns)) for name in figures if two]
-    ratios += [""] * (len(rows) - len(ratios))
-    for start in range(0, len(columns), BESIDE):
-        part = slice(start, start + BESIDE)
-        table = plain_table("", numbers=[*(column.name for column in columns[part]), *["ratio"] * two])
-        for (label, cells), times in zip(rows, ratios, strict=True):
-            table.add_row(label, *cells[part], *[times] * two)
-        yield table
-
-
-def ranking_table(compared: Comparison) -> Table:
-    """Return the ranking by trained turns: each scheduler, its difference to the best one, and the verdict."""
+def _ranking(compared: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and rows of the ranking by trained turns."""
     seeds = len(compared.seeds)
     title = f"ranking, {seeds} paired seeds" if seeds > 1 else "ranking, one seed"
-    table = plain_table(title, numbers=("trained turns/min", "to the best"), after=("verdict",))
-    table.columns[0].no_wrap = True
+    rows = []
     for place, rank in enumerate(compared.ranking(), 1):
         number = "–" if rank.scheduler in compared.failures else f"{place}."
-        table.add_row(f"{number} {rank.scheduler}", rank.mean_text, rank.to_best, rank.verdict)
-    return table
-
-
-def ranking_rows(compared: Comparison) -> list[tuple[str, list[str]]]:
-    """Return the ranking as rows with a cell for each scheduler, in the order given."""
-    ranks = sorted(compared.ranking(), key=lambda rank: compared.schedulers.index(rank.scheduler))
-    return [("difference to the best", [rank.to_best for rank in ranks]), ("verdict", [rank.verdict for rank in ranks])]
+        rows.append([f"{number} {rank.scheduler}", rank.mean_text, rank.to_best, rank.verdict])
+    return [title, "#trained turns/min", "#to the best", "verdict"], rows

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import out, plain_table, write_json
+from dartsim.cli.console import out, table, write_json
 from dartsim.cli.options import (
     FaultsOption,
     JsonInstead,
@@ -21,22 +21,13 @@ from dartsim.cli.options import (
 from dartsim.core.errors import ConfigError
 
 
-class Listing(StrEnum):
-    """What can be listed."""
-
-    PRESETS = "presets"
-    SETTINGS = "settings"
-    PROFILES = "profiles"
-    FAULTS = "faults"
-
-
 def config(
     scheduler: SchedulerArgument = None,
     on: OnOption = None,
     faults: FaultsOption = None,
     overrides: Overrides = None,
     listing: Annotated[
-        Listing | None,
+        Literal["presets", "settings", "profiles", "faults"] | None,
         typer.Option(
             "--list",
             help="Without a scheduler: presets (the default); settings, with defaults and meanings; profiles of "
@@ -61,13 +52,8 @@ def config(
     if scheduler is None:
         if on or faults or overrides:
             raise ConfigError("name the scheduler whose configuration is printed; `dartsim config` lists the presets")
-        lists = {
-            Listing.PRESETS: _presets,
-            Listing.SETTINGS: _settings,
-            Listing.PROFILES: _profiles,
-            Listing.FAULTS: _faults,
-        }
-        as_json, tables = lists[listing or Listing.PRESETS]()
+        lists = {"presets": _presets, "settings": _settings, "profiles": _profiles, "faults": _faults}
+        as_json, tables = lists[listing or "presets"]()
         if json_file is not None:
             write_json(as_json, json_file)
             return
@@ -90,7 +76,7 @@ def config(
     typer.echo(to_toml(resolved), nl=False)
 
 
-Listed = tuple[Any, list[Table | str]]
+Listed = tuple[Any, Sequence[Table | str]]
 """A list as JSON, and as tables with a line of text below them."""
 
 
@@ -98,11 +84,8 @@ def _presets() -> Listed:
     from dartsim.config import presets
 
     abouts = {name: tree.get("about", {}) for name, tree in presets().items()}
-    table = plain_table("preset", "what")
-    table.columns[0].no_wrap = True
-    for name, about in abouts.items():
-        table.add_row(name, about["title"])
-    return abouts, [table, "`dartsim config PRESET` shows its settings, its source and its departures from it"]
+    shown = table(["preset", "what"], [(name, about["title"]) for name, about in abouts.items()])
+    return abouts, [shown, "`dartsim config PRESET` shows its settings, its source and its departures from it"]
 
 
 def _settings() -> Listed:
@@ -110,18 +93,18 @@ def _settings() -> Listed:
     from dartsim.config.settings import describe
     from dartsim.sim.latency import describe_kinds
 
-    table = plain_table("setting", "default", "meaning")
-    table.columns[0].no_wrap = True
-    for setting in describe():
-        table.add_row(setting.key, setting.default, setting.meaning)
+    rows = [(setting.key, setting.default, setting.meaning) for setting in describe()]
     title = "distributions (cluster.env.latency.*, …): a number, or a table with a kind"
-    distributions = plain_table("kind", "what", "fields", title=title)
-    known = []
+    known, distributions = [], []
     for kind, forms, meaning in describe_kinds():
         known.append({"kind": kind, "meaning": meaning, "forms": forms})
         fields = "; or ".join(", ".join(f"{key} ({what})" for key, what in form.items()) for form in forms)
-        distributions.add_row(kind, meaning, fields)
-    return {**Config.model_json_schema(), "distributions": known}, [table, distributions]
+        distributions.append((kind, meaning, fields))
+    tables = [
+        table(["setting", "default", "meaning"], rows),
+        table(["kind", "what", "fields"], distributions, title),
+    ]
+    return {**Config.model_json_schema(), "distributions": known}, tables
 
 
 def _profiles() -> Listed:
@@ -145,27 +128,26 @@ def _profiles() -> Listed:
         }
         for name, gpu in GPUS.items()
     }
-    columns = ("boot s", *(f"{part} s" for part in parts), "memory GiB")
-    table = plain_table("profile", numbers=columns, title="desktops (cluster.env.profile; means)")
-    for name, means in desktops.items():
-        table.add_row(name, *(f"{value:.1f}" for value in means.values()))
-    gpu_columns = ("ms/token alone", "KV tokens")
-    gpu_table = plain_table("profile", numbers=gpu_columns, after=("source",), title="GPUs (cluster.engine.gpu)")
-    table.columns[0].no_wrap = gpu_table.columns[0].no_wrap = True
-    for name, (per_token, tokens, source) in ((name, gpu.values()) for name, gpu in gpus.items()):
-        gpu_table.add_row(name, f"{per_token:.1f}", f"{tokens:,}", str(source))
-    return {"desktops": desktops, "gpus": gpus}, [table, gpu_table]
+    tables = [
+        table(
+            ["profile", "#boot s", *(f"#{part} s" for part in parts), "#memory GiB"],
+            [(name, *means.values()) for name, means in desktops.items()],
+            "desktops (cluster.env.profile; means)",
+        ),
+        table(
+            ["profile", "#ms/token alone", "#KV tokens", "source"],
+            [(name, *gpu.values()) for name, gpu in gpus.items()],
+            "GPUs (cluster.engine.gpu)",
+        ),
+    ]
+    return {"desktops": desktops, "gpus": gpus}, tables
 
 
 def _faults() -> Listed:
     from dartsim.sim.faults import PROFILES, as_data
 
     kinds = as_data()
-    table = plain_table("kind", numbers=PROFILES, after=("of 1,000",))
-    for column in table.columns:
-        column.no_wrap = True
-    for kind in kinds:
-        rates = (f"{1000.0 * kind['rates'][profile]:g}" for profile in PROFILES)
-        table.add_row(kind["name"], *rates, kind["unit"])
+    rows = [(kind["name"], *(1000.0 * kind["rates"][profile] for profile in PROFILES), kind["unit"]) for kind in kinds]
+    shown = table(["kind", *(f"#{profile}" for profile in PROFILES), "of 1,000"], rows)
     rates_of = "rates: per 1,000 calls of that kind, or per 1,000 hours of each component; sources: --json"
-    return {"profiles": ["none", *PROFILES], "kinds": kinds}, [table, rates_of]
+    return {"profiles": ["none", *PROFILES], "kinds": kinds}, [shown, rates_of]

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.words import significant
 from dartsim.observe.figures import FIGURES, figure_text
 
 WIDE = 10_000
@@ -65,6 +66,8 @@ class TextConsole(Console):
 
 out = TextConsole()
 errors = TextConsole(stderr=True)
+silent = TextConsole()
+silent.quiet = True
 
 
 class CommandState:
@@ -123,31 +126,19 @@ def is_output_error(error: OSError) -> bool:
     return error.errno in OUTPUT_ERRORS and error.filename is None
 
 
-class _SecretHidingFormatter(logging.Formatter):
-    """Formats log records without the secrets that they may quote."""
+class _LogFormatter(logging.Formatter):
+    """Formats log records as plain text, without the secrets that they may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
         from dartsim.core.secrets import redact
 
-        return redact(super().format(record))
-
-
-class _StderrHandler(logging.Handler):
-    """Prints log records above the progress bar, if there is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            errors.say(self.format(record))
-        except Exception:  # as in every handler, a broken record must not stop the program
-            self.handleError(record)
+        return printable(redact(super().format(record)))
 
 
 def hide_secrets_in_logs() -> None:
     """Write warnings to standard error, as Python does by default, but without secrets."""
-    handler = _StderrHandler()
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(_SecretHidingFormatter("%(message)s"))
-    logging.lastResort = handler
+    assert logging.lastResort is not None, "Python writes warnings without it"
+    logging.lastResort.setFormatter(_LogFormatter("%(message)s"))
 
 
 def printable(text: str) -> str:
@@ -176,6 +167,13 @@ def write_json(value: Any, target: str) -> None:
         raise ConfigError(f"--json {target} cannot be written: {why}; name another file, or -") from None
 
 
+def result(value: Any, json_file: str | None) -> TextConsole:
+    """Write a command's result as JSON if asked, and return the console for its text: silent if the JSON is there."""
+    if json_file is not None:
+        write_json(value, json_file)
+    return silent if json_file == "-" else out
+
+
 SHOWN = (
     "trained_turns_per_minute",
     "generated_turns_per_minute",
@@ -197,26 +195,23 @@ FIGURES_NOTE = "rates and shares leave out the first part of the run; docs/refer
 """Line under a table of figures."""
 
 
-def plain_table(*columns: str, numbers: Sequence[str] = (), after: Sequence[str] = (), **options: Any) -> Table:
-    """Return a table without a frame: columns of text, right-aligned columns of numbers, and text after them."""
-    table = Table(show_edge=False, pad_edge=False, header_style="bold", title_justify="left", **options)
-    for name in (*columns, *numbers, *after):
-        table.add_column(Text(printable(name)), justify="right" if name in numbers else "left", overflow="fold")
-    return table
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> Table:
+    """Return a table without a frame. A column whose head begins with # has numbers; the first one is not wrapped."""
+    made = Table(title=title, show_edge=False, pad_edge=False, header_style="bold", title_justify="left")
+    for place, head in enumerate(heads):
+        name = Text(printable(head.removeprefix("#")))
+        made.add_column(name, justify="right" if head.startswith("#") else "left", overflow="fold", no_wrap=place == 0)
+    for row in rows:
+        made.add_row(*map(_cell, row))
+    return made
 
 
-def figure_table(columns: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """Return a table of figures, one column a run; with two runs, the ratio of the second to the first."""
-    pair = len(columns) == 2
-    table = plain_table("", numbers=[name for name, _ in columns] + ["ratio"] * pair)
-    table.columns[0].no_wrap, table.columns[-1].style = True, "bold" if pair else ""
-    for figure in SHOWN:
-        values = [summary.get(figure) for _, summary in columns]
-        row = [FIGURES[figure].label, *(figure_text(figure, value) for value in values)]
-        table.add_row(*row, *([ratio(values[0], values[1])] if pair else ()))
-    return table
+def _cell(value: Any) -> str | Text:
+    if value is None:
+        return "–"
+    return value if isinstance(value, Text) else significant(value, 4) if isinstance(value, float) else str(value)
 
 
-def ratio(base: float | None, value: float | None) -> str:
-    """Return a value divided by ``base``, formatted."""
-    return "–" if not base or value is None else f"{value / base:.2f}x"
+def figure_table(name: str, summary: Mapping[str, Any]) -> Table:
+    """Return a table of a run's figures."""
+    return table(["", f"#{name}"], [(FIGURES[one].label, figure_text(one, summary.get(one))) for one in SHOWN])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dartsim.cli.command_group import command_group
-from dartsim.cli.console import errors, out, write_json
+from dartsim.cli.console import errors, out, result
 from dartsim.cli.options import Json, Overrides, file_target
 from dartsim.core.errors import ConfigError
+from dartsim.core.words import plural
 
 if TYPE_CHECKING:
     from dartsim.config import Config
@@ -23,14 +23,8 @@ if TYPE_CHECKING:
 desktop_app = command_group("desktop", "Real desktops in containers, their tasks and evaluator.")
 
 
-class ImageVariant(StrEnum):
-    """Variants of our desktop image."""
-
-    SKELETON = "skeleton"
-    FULL = "full"
-    APPS = "apps"
-    VM = "vm"
-
+ImageVariant = Literal["skeleton", "full", "apps", "vm"]
+"""Variants of our desktop image."""
 
 VariantOption = Annotated[
     ImageVariant,
@@ -46,7 +40,7 @@ Host = Annotated[
 
 @desktop_app.command()
 def build(
-    variant: VariantOption = ImageVariant.SKELETON,
+    variant: VariantOption = "skeleton",
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
@@ -64,20 +58,12 @@ def build(
     from dartsim.real.desktop import build as build_image
 
     with errors.status("building"):
-        name = asyncio.run(
-            build_image(
-                variant.value,
-                settings,
-                again=again,
-                on_line=lambda line: errors.print(line),
-            )
-        )
-    out.print(name)
+        out.print(asyncio.run(build_image(variant, settings, again=again, on_line=errors.print)))
 
 
 @desktop_app.command()
 def start(
-    variant: VariantOption = ImageVariant.SKELETON,
+    variant: VariantOption = "skeleton",
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     overrides: Overrides = None,
     show: Annotated[
@@ -110,7 +96,7 @@ def start(
     from dartsim.config import load
     from dartsim.real.desktop import desktop_spec
 
-    chosen = [f"desktop.variant={variant.value}", "desktop.width=1920", "desktop.height=1080", *(overrides or ())]
+    chosen = [f"desktop.variant={variant}", "desktop.width=1920", "desktop.height=1080", *(overrides or ())]
     config = load("desktop", overrides=chosen)
     spec = desktop_spec(config.desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):
@@ -153,16 +139,14 @@ async def _start(
                 await asyncio.to_thread(show.write_bytes, await desktop.client.screenshot())
         finally:
             await desktop.close()
-        if json_file is not None:
-            write_json(facts, json_file)
-        if json_file != "-":
-            width, height = config.desktop.width, config.desktop.height
-            out.print(f"{container.name}: {width} x {height}, ready after {facts['seconds']:.1f} s")
-            out.print(f"server: {urls['server']}" + (f", token {token}" if token else ""))
-            if "vnc" in urls:
-                out.print(f"viewer: {urls['vnc']}/vnc.html")
-            if show is not None:
-                out.print(f"screenshot: {show}")
+        console = result(facts, json_file)
+        width, height = config.desktop.width, config.desktop.height
+        console.say(f"{container.name}: {width} x {height}, ready after {facts['seconds']:.1f} s")
+        console.say(f"server: {urls['server']}" + (f", token {token}" if token else ""))
+        if "vnc" in urls:
+            console.say(f"viewer: {urls['vnc']}/vnc.html")
+        if show is not None:
+            console.say(f"screenshot: {show}")
         if seconds is None:
             errors.print("Ctrl-C removes it")
         await asyncio.sleep(seconds if seconds is not None else float("inf"))
@@ -190,10 +174,7 @@ def reap(
             return await engine.reap(everybody=everybody)
 
     removed = asyncio.run(work())
-    if json_file is not None:
-        write_json({"removed": removed}, json_file)
-    if json_file != "-":
-        out.print(f"removed {removed} container{'' if removed == 1 else 's'}")
+    result({"removed": removed}, json_file).print(f"removed {plural(removed, 'container')}")
 
 
 def engine_settings(url: str | None, bind: str | None = None) -> DockerHostConfig:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
-from dartsim.cli.console import errors, out, plain_table, printable, write_json
+from dartsim.cli.console import TextConsole, errors, result, table, write_json
 from dartsim.cli.options import EVALUATION, Backend, Json, Out, Overrides, Workers, backend_overrides, new_folder
 from dartsim.cli.signals import report_interrupt
 from dartsim.core.errors import ConfigError
@@ -98,14 +97,14 @@ def evaluate(
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore
     """
-    from dartsim.observe.rundir import CONFIG
+    from dartsim.observe.rundir import CONFIG, read_run
 
     if rescore:
         _rescore(target, json_file)
         return
     if keep is not None and keep.exists() and not results:
         raise ConfigError(f"{keep} already exists; name another folder with --keep-successes")
-    run = _run_of(target)
+    run = read_run(target) if target is not None and target.is_dir() else None
     file = target if run is None else run.path / CONFIG
     if results:
         _import(_load(file, overrides or ()), results, keep, json_file)
@@ -123,23 +122,10 @@ def evaluate(
     config = _evaluated_config(file, [*changes, *_selected(run, model, endpoint)])
     figures = _evaluate(config, run, steps, attempts, out_folder, keep)
     write_json(figures, str(Path(figures["out"]) / "summary.json"))
-    if json_file != "-":
-        show(figures)
-    if json_file is not None:
-        write_json(figures, json_file)
+    _show(figures, result(figures, json_file))
     if masked := sum(sum(budget["masked"].values()) for budget in figures["budgets"]):
-        again = f"{masked} attempts are masked; the same command with --out {figures['out']} makes them again"
-        errors.print(again, soft_wrap=True, highlight=False, markup=False)
+        errors.say(f"{masked} attempts are masked; the same command with --out {figures['out']} makes them again")
         raise typer.Exit(1)
-
-
-def _run_of(target: Path | None) -> RunDir | None:
-    """Return the finished run whose model is evaluated; None if a configuration is named."""
-    from dartsim.observe.rundir import read_run
-
-    if target is None or not target.is_dir():
-        return None
-    return read_run(target)
 
 
 def _evaluate(
@@ -166,7 +152,7 @@ def _evaluate(
     served = None
     if config.backend.engine_backend.loads_weights:
         # Imported here: it needs torch.
-        from dartsim.run.served_model import served_model
+        from dartsim.run.model import served_model
 
         served = served_model(config, version or 0)
     elif keep is not None:
@@ -205,17 +191,14 @@ def _import(config: Config, results: Sequence[Path], pool: Path | None, json_fil
 
     with _bar() as (on_step, _):
         figures, counts = import_successes(config, results, pool, lambda done, total: on_step(done, 0, total))
-    if json_file != "-":
-        out.print(
-            f"{figures['successes']} successes in {figures['attempts']} attempts, at {figures['tasks_solved']} of "
-            f"{figures['tasks']} tasks"
-        )
-        for reason, count in counts.refused.most_common():
-            example = f"left out, {reason}: {count}, such as {counts.examples[reason]}"
-            errors.print(printable(example), highlight=False, markup=False)
-        out.print(f'use them in a run with: curation.pool.file = "{pool}"', soft_wrap=True, highlight=False)
-    if json_file is not None:
-        write_json(figures, json_file)
+    console = result(figures, json_file)
+    console.say(
+        f"{figures['successes']} successes in {figures['attempts']} attempts, at {figures['tasks_solved']} of "
+        f"{figures['tasks']} tasks"
+    )
+    for reason, count in counts.refused.most_common():
+        console.say(f"left out, {reason}: {count}, such as {counts.examples[reason]}")
+    console.say(f'use them in a run with: curation.pool.file = "{pool}"')
 
 
 def _rescore(folder: Path | None, json_file: str | None) -> None:
@@ -229,41 +212,31 @@ def _rescore(folder: Path | None, json_file: str | None) -> None:
         scores = rescore(folder)
     compared = [score for score in scores if score.score is not None]
     differing = [score for score in compared if not score.same]
-    if json_file is not None:
-        write_json({"compared": len(compared), "of": len(scores), "differing": list(map(asdict, differing))}, json_file)
-    if json_file != "-":
-        table = plain_table("attempt", "task", "metric", numbers=["stored", "now"])
-        for score in differing:
-            names = (Text(printable(name)) for name in (score.task, score.metric))
-            table.add_row(str(score.attempt), *names, f"{score.stored:g}", f"{score.score:g}")
-        if differing:
-            out.print(table)
-        out.print(f"{len(compared)} of {len(scores)} metrics scored again, {len(differing)} differ")
+    value = {"compared": len(compared), "of": len(scores), "differing": list(map(asdict, differing))}
+    console = result(value, json_file)
+    if differing:
+        rows = [(score.attempt, score.task, score.metric, score.stored, score.score) for score in differing]
+        console.print(table(["attempt", "task", "metric", "#stored", "#now"], rows))
+    console.print(f"{len(compared)} of {len(scores)} metrics scored again, {len(differing)} differ")
     if differing:
         raise typer.Exit(1)
 
 
-def show(figures: Mapping[str, Any]) -> None:
+def _show(figures: Mapping[str, Any], console: TextConsole) -> None:
     """Print the figures, a table for each budget."""
     for budget in figures["budgets"]:
         ks = list(budget["pass_at"]) if figures["attempts_per_task"] > 1 else []
-        table = plain_table(
-            "domain",
-            numbers=["tasks", "attempts", "success", "95 % interval", *(f"pass@{k}" for k in ks)],
-            title=f"{printable(figures['model'])}, {budget['steps']} steps, temperature {figures['temperature']:g}, "
-            f"{figures['split']} tasks",
-        )
-        for name, row in [*budget["domains"].items(), ("all", budget)]:
-            table.add_row(printable(name), *_cells(row, ks))
-        out.print(table)
+        heads = ["domain", "#tasks", "#attempts", "#success", "#95 % interval", *(f"#pass@{k}" for k in ks)]
+        rows = [(name, *_cells(row, ks)) for name, row in [*budget["domains"].items(), ("all", budget)]]
+        title = f"{figures['model']}, {budget['steps']} steps, temperature {figures['temperature']:g}, "
+        console.print(table(heads, rows, f"{title}{figures['split']} tasks"))
         if budget["masked"]:
-            causes = ", ".join(f"{printable(cause)}: {count}" for cause, count in budget["masked"].items())
-            out.print(f"masked, not counted: {sum(budget['masked'].values())} ({causes})", highlight=False)
-    out.print(f"results: {figures['out']}", soft_wrap=True, highlight=False, markup=False)
+            causes = ", ".join(f"{cause}: {count}" for cause, count in budget["masked"].items())
+            console.say(f"masked, not counted: {sum(budget['masked'].values())} ({causes})")
+    console.say(f"results: {figures['out']}")
     if "pool" in figures:
         number, pool = figures["kept_successes"], figures["pool"]
-        kept = f'{number} successes are kept; a run starts with them by curation.pool.file = "{pool}"'
-        out.print(kept, soft_wrap=True, highlight=False, markup=False)
+        console.say(f'{number} successes are kept; a run starts with them by curation.pool.file = "{pool}"')
 
 
 def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
@@ -347,17 +320,11 @@ def _identity(config: Config, run: RunDir | None) -> tuple[str, str]:
 
 @contextmanager
 def _bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[str, int, int], None]]]:
-    """Show a bar on terminals, and yield the functions that update it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    """Show a bar, and yield the functions that update it."""
+    from dartsim.lab.progress import progress_bar
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=errors, disable=not errors.is_terminal) as progress:
-        bar = progress.add_task("attempts", total=None)
+    with progress_bar(errors) as progress:
+        bar = progress.add_task("attempts", total=None, live="")
 
         def on_step(scored: int, masked: int, total: int) -> None:
             named = f"attempts, {masked} masked" if masked else "attempts"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dartsim.cli.command_group import plugin_words
-from dartsim.cli.console import TextConsole, errors, out, write_json
+from dartsim.cli.console import errors, result
 from dartsim.cli.options import FaultProfile, Json, OnOption, Out, Processes, new_folder, refuse_unwritable
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.errors import no_such
@@ -48,7 +48,7 @@ def fuzz(
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
     faults: Annotated[
         FaultProfile, typer.Option(metavar="RATES", help="Fault rates: none, calm, osworld or hostile.")
-    ] = FaultProfile.HOSTILE,
+    ] = "hostile",
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     processes: Processes = None,
     out_folder: Out = None,
@@ -83,9 +83,9 @@ def fuzz(
     try:
         with _silence(), executor_for(workers) as executor, PrintedProgress(console=errors) as progress:
             bar = progress.add_task("searching", total=seconds, live="")
-            for result in _search(executor, 2 * workers, presets, faults, seed, began + seconds, on):
-                tally.add(result.tally)
-                failures += [] if result.failure is None else [result.failure]
+            for chunk in _search(executor, 2 * workers, presets, faults, seed, began + seconds, on):
+                tally.add(chunk.tally)
+                failures += [] if chunk.failure is None else [chunk.failure]
                 live = f"{tally.runs} runs, {tally.hours:.1f} simulated h, {len(tally.injected)} kinds of faults"
                 progress.update(bar, completed=min(seconds, time.monotonic() - began), live=live)
 
@@ -98,7 +98,7 @@ def fuzz(
         failure, interrupted = _shortest(failures) if failures else None, True
         errors.print("interrupted: these are the finished runs; the same command searches the same cases again")
     wall = time.monotonic() - began
-    figures = {
+    figures: dict[str, Any] = {
         "seeds": tally.runs,
         "simulated_hours": round(tally.hours, 3),
         "violations": int(failure is not None),
@@ -114,17 +114,21 @@ def fuzz(
         "schedulers": dict(sorted(tally.schedulers.items())),
     }
     if failure is not None:
-        figures |= _write_failure(failure, out_folder, errors if json_file == "-" else out)
-    if json_file != "-":
-        rules, kinds = plural(len(tally.schedulers), "scheduler"), plural(len(tally.injected), "kind")
-        out.print(
-            f"{'no' if failure is None else 'a'} rule was broken: {plural(tally.runs, 'run')}, "
-            f"{tally.hours:.1f} simulated hours in {wall:.0f} s "
-            f"({figures['runs_per_cpu_second'] or 0.0:.0f} runs a CPU second); "
-            f"{rules}, {kinds} of faults injected {plural(sum(tally.injected.values()), 'time')}"
-        )
-    if json_file is not None:
-        write_json(figures, json_file)
+        token = failure.case.token()
+        failure, facts = _written(failure.case, lambda name: out_folder or new_folder(f"fuzz-{name}"))
+        figures |= {"token": token, **facts}
+    console = result(figures, json_file)
+    if failure is not None:
+        replay = shlex.join(["dartsim", "fuzz", "--replay", figures["token"], *plugin_words()])
+        for line in (_verdict(failure), f"folder: {figures['folder']}", replay):
+            console.say(line)
+    rules, kinds = plural(len(tally.schedulers), "scheduler"), plural(len(tally.injected), "kind")
+    console.print(
+        f"{'no' if failure is None else 'a'} rule was broken: {plural(tally.runs, 'run')}, "
+        f"{tally.hours:.1f} simulated hours in {wall:.0f} s "
+        f"({figures['runs_per_cpu_second'] or 0.0:.0f} runs a CPU second); "
+        f"{rules}, {kinds} of faults injected {plural(sum(tally.injected.values()), 'time')}"
+    )
     if failure is not None:
         raise typer.Exit(1)
     if interrupted:
@@ -137,22 +141,17 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
     Raises:
         typer.Exit: With 1 if it broke a rule again.
     """
-    from dartsim.fuzz import from_token, run_case
-    from dartsim.fuzz.case_directory import write_case_directory
+    from dartsim.fuzz import from_token
 
     case = from_token(token)
     refuse_unwritable("--out", out_folder or Path("runs"), folder=True)
-    with _silence():
-        result = run_case(case, keep=True)
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.
-    folder = write_case_directory(out_folder or Path("runs") / f"replay-{result.event_hash}", result)
-    if json_file != "-":
-        out.say(_verdict(result))
-        out.print(f"event hash {result.event_hash}, {result.seconds:g} virtual seconds")
-        out.say(f"folder: {folder}")
-    if json_file is not None:
-        write_json({**_facts(result, folder), "virtual_seconds": result.seconds}, json_file)
-    if result.failed:
+    replayed, facts = _written(case, lambda name: out_folder or Path("runs") / f"replay-{name}")
+    console = result({**facts, "virtual_seconds": replayed.seconds}, json_file)
+    console.say(_verdict(replayed))
+    console.print(f"event hash {replayed.event_hash}, {replayed.seconds:g} virtual seconds")
+    console.say(f"folder: {facts['folder']}")
+    if replayed.failed:
         raise typer.Exit(1)
 
 
@@ -210,32 +209,24 @@ def _search(
         numbers = range(number, number + num_chunks)
         chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster, runs=runs) for n in numbers]
         number += num_chunks
-        for _, result in executor.run(partial(_search_chunk, until), chunks):
-            found |= result.failure is not None
-            yield result
+        for _, ended in executor.run(partial(_search_chunk, until), chunks):
+            found |= ended.failure is not None
+            yield ended
 
 
 def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
     return min(failures, key=lambda failure: len(failure.case.token()))
 
 
-def _write_failure(failure: CaseResult, out_folder: Path | None, console: TextConsole) -> dict[str, Any]:
-    """Replay a failure, write its folder, and print the command that replays it."""
+def _written(case: Case, folder_of: Callable[[str], Path]) -> tuple[CaseResult, dict[str, Any]]:
+    """Run a case and write its folder, named by the hash of its events; return the result, and the facts for JSON."""
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
 
     with _silence():
-        result = run_case(failure.case, keep=True)
-    folder = write_case_directory(out_folder or new_folder(f"fuzz-{result.event_hash}"), result)
-    token = failure.case.token()
-    replay = shlex.join(["dartsim", "fuzz", "--replay", token, *plugin_words()])
-    for line in (_verdict(result), f"folder: {folder}", replay):
-        console.say(line)
-    return {"token": token, **_facts(result, folder)}
-
-
-def _facts(result: CaseResult, folder: Path) -> dict[str, Any]:
-    return {"rule": result.rule, "text": result.text, "event_hash": result.event_hash, "folder": str(folder)}
+        ended = run_case(case, keep=True)
+    folder = write_case_directory(folder_of(ended.event_hash), ended)
+    return ended, {"rule": ended.rule, "text": ended.text, "event_hash": ended.event_hash, "folder": str(folder)}
 
 
 def _verdict(result: CaseResult) -> str:

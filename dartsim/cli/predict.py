@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from dartsim.cli.console import errors, out, plain_table, printable, write_json
+from dartsim.cli.console import errors, result, table
 from dartsim.cli.options import Json, Processes, file_target
-from dartsim.core.words import significant
 
 
 def predict(
@@ -54,40 +52,13 @@ def predict(
     with executor_for(processes) as inner, progress_bar(errors) as progress:
         executor = WithProgress(inner, progress, "simulations")
         found = Predictor(file, fit=rows, executor=executor).run()
-    console = errors if json_file == "-" else out
-    _print(found, console)
+    console, document = result(found, json_file), prediction_document(found)
+    for line in filter(None, (document["title"], document["verdict"])):
+        console.say(line)
+    for each in document["tables"]:
+        console.print(table(each["heads"], each["rows"]))
+    for note in document["notes"]:
+        console.say(note)
     if html is not None:
-        write_text(html, page_file({"study": prediction_document(found)}))
+        write_text(html, page_file({"study": document}))
         errors.say(f"page: {html.resolve().as_uri()}")
-    if json_file is not None:
-        write_json(found, json_file)
-
-
-def _print(found: Mapping[str, Any], console: Any) -> None:
-    console.print(printable(found["title"]))
-    if found["unsupported"]:
-        console.print(f"unsupported, because {printable(found['unsupported'])}")
-        return
-    table = plain_table("row", "figure", numbers=("published", "predicted", "90 % interval", "error"), after=("",))
-    for row in found["rows"]:
-        table.add_row(*map(printable, _cells(row)))
-    console.print(table)
-    known = plain_table("parameter", numbers=("median", "90 % interval"), after=("determined", "meaning"))
-    for each in found["parameters"]:
-        interval = f"{significant(each['low'], 3)} to {significant(each['high'], 3)}"
-        known.add_row(each["name"], significant(each["median"], 3), interval, each["determined"], each["meaning"])
-    console.print(known)
-    if not found["identified"]:
-        console.print("The fitted rows do not identify all parameters: intervals contain what the priors allow.")
-    for assumption in found["assumptions"]:
-        console.print(f"assumed: {printable(assumption)}")
-
-
-def _cells(row: Mapping[str, Any]) -> Sequence[str]:
-    published = "–" if row["published"] is None else significant(row["published"], 3)
-    if not row["supported"]:
-        return row["row"], row["figure"], published, "", "", "", f"unsupported, because {row['reason']}"
-    error = "–" if row["error"] is None else f"{row['error']:+.0%}"
-    interval = f"{significant(row['low'], 3)} to {significant(row['high'], 3)}"
-    note = "fitted" if row["fitted"] else ""
-    return row["row"], row["figure"], published, significant(row["predicted"], 3), interval, error, note

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, out, write_json
+from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, result
 from dartsim.cli.options import (
     Backend,
     FaultsOption,
@@ -110,22 +110,17 @@ def run(
         _resume(Path(scheduler), settings(overrides, hours, None), json_file)
         return
     changes = [*backend_overrides(backend, workers), *env_overrides(env)]
-    asked = settings(overrides, hours, seed, faults)
+    options = settings(overrides, hours, seed, faults, until_steady=until_steady)
     default = "desktop" if backend == "desktop" else "errands"
-    resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked])
     if twin:
         from dartsim.lab.compared_runs import scheduler_config
         from dartsim.lab.virtual import modeled_twin
 
-        resolved = modeled_twin(resolved)
-        if on is not None:  # only now: a cluster needs a surrogate policy
-            resolved = scheduler_config(resolved, on, asked)
-    if until_steady is not None:
-        from dartsim.lab.virtual import with_settings
-
-        resolved = with_settings(
-            resolved, {"run.until_steady": until_steady}
-        )  # only now, because a twin may come from a real configuration
+        # A cluster and an end when steady are for modeled runs only, so they come after the real configuration.
+        real = load_config(scheduler, default=default, overrides=[*changes, *settings(overrides, hours, seed, faults)])
+        resolved = scheduler_config(modeled_twin(real), on, options)
+    else:
+        resolved = load_config(scheduler, default=default, on=on, overrides=[*changes, *options])
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate
         from dartsim.run.prepare import refuse_missing_packages
@@ -186,7 +181,7 @@ def execute_with_progress(
     config: Config, folder: Path, json_file: str | None, execute: Callable[[Instrument], tuple[RunDir, RunResult]]
 ) -> None:
     """Execute or resume a run with a progress bar, show its figures, and exit with the run's code."""
-    from dartsim.cli.progress import RunBar, bars
+    from dartsim.lab.progress import run_bar
     from dartsim.observe.rundir import CONFIG
 
     cpu, wall = time.process_time(), time.perf_counter()
@@ -196,42 +191,38 @@ def execute_with_progress(
             return f"interrupted; this run has no figures yet\nresume it with: dartsim run {quote(str(folder))}"
         return "interrupted before the run began: nothing was written; the same command starts it again"
 
-    with report_interrupt(message), bars() as progress:
-        bar = RunBar(progress, config.name, config.run.hours, simulated=config.backend.virtual)
-        run_dir, result = execute(bar)
-        if not result.interrupted:
+    moving = run_bar(errors, config.name, config.run.hours, simulated=config.backend.virtual)
+    with report_interrupt(message), moving as bar:
+        run_dir, ended = execute(bar)
+        if not ended.interrupted:
             bar.done()
     seconds = {"cpu_seconds": round(time.process_time() - cpu, 3), "wall_seconds": round(time.perf_counter() - wall, 3)}
-    _show_result(run_dir, result, seconds, json_file)
+    _show_result(run_dir, ended, seconds, json_file)
 
 
-def _show_result(run_dir: RunDir, result: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
-    if json_file != "-":
-        out.print(figure_table([(run_dir.name, run_dir.summary)]))
-        out.say(FIGURES_NOTE)
-        if "steady" in run_dir.summary:
-            from dartsim.observe.steady import steady_text  # imported here: it needs numpy
+def _show_result(run_dir: RunDir, ended: RunResult, seconds: Mapping[str, float], json_file: str | None) -> None:
+    summary, place = run_dir.summary, quote(str(run_dir.path))
+    plain = {name: value for name, value in summary.items() if name == "steady" or not isinstance(value, (dict, list))}
+    value = {**plain, "num_updates": summary["total_updates"], **seconds, "run_dir": str(run_dir.path)}
+    console = result(value, json_file)
+    console.print(figure_table(run_dir.name, summary))
+    console.say(FIGURES_NOTE)
+    if "steady" in summary:
+        from dartsim.observe.steady import steady_text  # imported here: it needs numpy
 
-            out.say(steady_text(run_dir.summary["steady"]))
-        if result.event_hash is not None:
-            out.print(f"event hash {result.event_hash}")
-        shown = f"See it: dartsim show {quote(str(run_dir.path))} --live"
-        parts = (f"{_learning_text(run_dir.summary)}.", run_dir.summary.get("verdict"), shown)
-        out.say(" ".join(part for part in parts if part))
-    if json_file is not None:
-        summary = run_dir.summary.items()
-        plain = {name: value for name, value in summary if name == "steady" or not isinstance(value, (dict, list))}
-        updates = {"num_updates": run_dir.summary["total_updates"]}
-        write_json({**plain, **updates, **seconds, "run_dir": str(run_dir.path)}, json_file)
-    for alarm in run_dir.summary["alarms"]:
+        console.say(steady_text(summary["steady"]))
+    if ended.event_hash is not None:
+        console.print(f"event hash {ended.event_hash}")
+    parts = (f"{_learning_text(summary)}.", summary.get("verdict"), f"See it: dartsim show {place} --live")
+    console.say(" ".join(part for part in parts if part))
+    for alarm in summary["alarms"]:
         errors.say(f"alarm: {alarm_text(alarm)}")
-    if result.interrupted:
-        errors.print(f"interrupted after {run_dir.summary['simulated_hours']:.1f} hours of the run's time")
-        again = f"resume it with: dartsim run {quote(str(run_dir.path))}"
-        errors.say(again)
+    if ended.interrupted:
+        errors.print(f"interrupted after {summary['simulated_hours']:.1f} hours of the run's time")
+        errors.say(f"resume it with: dartsim run {place}")
         raise typer.Exit(130)
-    if result.failure is not None:
-        raise typer.Exit(KINDS[result.alarm or "nothing_trained"].code)
+    if ended.failure is not None:
+        raise typer.Exit(KINDS[ended.alarm or "nothing_trained"].code)
 
 
 def _learning_text(summary: dict[str, Any]) -> str:

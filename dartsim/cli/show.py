@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, out, plain_table, printable, write_json
+from dartsim.cli.console import FIGURES_NOTE, errors, figure_table, out, printable, result, table
 from dartsim.cli.options import Json, file_target, folder_target
 from dartsim.core.errors import ConfigError
 from dartsim.core.words import plural
@@ -134,24 +134,22 @@ def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
     from dartsim.cli.live import site_of
 
     rows = site_of(folders, root).get(["runs"])
-    if json_file is not None:
-        write_json(rows, json_file)
-    if json_file == "-":
-        return
+    console = result(rows, json_file)
     if not rows:
-        out.print(Text("no runs below this folder; `dartsim run` makes one"))
+        console.print("no runs below this folder; `dartsim run` makes one")
         return
-    table = plain_table("run", "state", numbers=("time", "success"))
+    cells = []
     for row in rows:
         length, rate = row.get("seconds"), row.get("success")
-        cells = (
-            row["id"],
-            row["state"],
-            "" if length is None else hours(length),
-            "" if rate is None else f"{rate:.1%}",
+        cells.append(
+            (
+                row["id"],
+                row["state"],
+                "" if length is None else hours(length),
+                "" if rate is None else f"{rate:.1%}",
+            )
         )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    out.print(table)
+    console.print(table(["run", "state", "#time", "#success"], cells))
 
 
 def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: bool) -> None:
@@ -194,10 +192,7 @@ def _show(folder: Path, json_file: str | None) -> None:
         idle = None if run.idle is None else idle_shares(run.idle)
         shown = {"state": state, "status": None, "figures": dict(run.summary), "idle": idle}
         page = _ended_page(run.name, shown)
-    if json_file is not None:
-        write_json(shown, json_file)
-    if json_file != "-":
-        out.print(page)
+    result(shown, json_file).print(page)
 
 
 def _follow(folder: Path) -> None:
@@ -251,7 +246,7 @@ def _ended_page(name: str, shown: Mapping[str, Any]) -> RenderableType:
     length = hours(figures["simulated_hours"] * 3600.0) + (" of virtual time" if figures["virtual"] else "")
     parts: list[RenderableType] = [
         Text(printable(f"{name}, seed {figures['seed']}: {shown['state']} after {length}")),
-        figure_table([(name, figures)]),
+        figure_table(name, figures),
         Text(FIGURES_NOTE),
     ]
     parts += [Text(printable(figures["verdict"]))] if figures.get("verdict") else []
@@ -271,12 +266,16 @@ def _idle_tables(idle: Mapping[str, Any]) -> list[RenderableType]:
     for name, share in idle["at_work"].items():
         population = POPULATIONS[name]
         heading = f"{population.title}: {population.at_work.info.label} {share:.1%}"
-        table = plain_table(heading, numbers=("idle",), after=("because",))
-        table.columns[0].min_width, table.columns[0].no_wrap = 24, True
-        for row in idle["causes"]:
-            if row["population"] == name:
-                table.add_row(row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
-        parts += ["", table]
+        causes = table(
+            [heading, "#idle", "because"],
+            [
+                (row["cause"], f"{row['share']:.1%}", CAUSES[row["cause"]].meaning)
+                for row in idle["causes"]
+                if row["population"] == name
+            ],
+        )
+        causes.columns[0].min_width = 24
+        parts += ["", causes]
     return parts
 
 
@@ -301,14 +300,14 @@ def _status_page(status: Mapping[str, Any]) -> RenderableType:
 
 
 def _table(status: Mapping[str, Any]) -> Table:
-    table = plain_table("component", "state", "for", "waits for; woken by")
+    rows = []
     for same in _grouped(status["components"]):
         oldest = min(same, key=lambda part: float(part["since_seconds"]))
         lasted = hours(max(0.0, status["as_of_seconds"] - oldest["since_seconds"]))
         detail = f" ({oldest['detail']})" if oldest["detail"] else ""
         words = f"{oldest['waits_for']}{detail}; {oldest['woken_by']}"
-        table.add_row(*(Text(printable(word)) for word in (_names(same), oldest["state"], lasted, words)))
-    return table
+        rows.append((_names(same), oldest["state"], lasted, words))
+    return table(["component", "state", "for", "waits for; woken by"], rows)
 
 
 def _grouped(components: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

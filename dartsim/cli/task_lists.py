@@ -1,16 +1,18 @@
-"""Lists of tasks in OSWorld's layout: who can score them, and the files that they need."""
+"""Lists of tasks in OSWorld's layout: who can score them, the files that they need, and OSWorld's own evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.console import TextConsole, errors, out, result, table
 from dartsim.cli.desktop import ImageVariant
 from dartsim.cli.options import Json
+from dartsim.core.errors import ConfigError, DartsimError, ScoreUnavailable
 
 if TYPE_CHECKING:
     from dartsim.core.types import Task
@@ -55,15 +57,13 @@ def fetch(
     with errors.status(f"fetching the files of {list_name}"):
         files = asyncio.run(fetch_files(suite.tasks, downloads))
     failed = [file for file in files if "problem" in file]
-    if json_file is not None:
-        write_json({"folder": str(place), "files": files, "unreadable_tasks": suite.problems}, json_file)
-    if json_file != "-":
-        size = sum(file.get("bytes", 0) for file in files)
-        out.print(f"{len(files) - len(failed)} of {len(files)} files, {size:,} bytes, in {place}", highlight=False)
+    console = result({"folder": str(place), "files": files, "unreadable_tasks": suite.problems}, json_file)
+    size = sum(file.get("bytes", 0) for file in files)
+    console.say(f"{len(files) - len(failed)} of {len(files)} files, {size:,} bytes, in {place}")
     for file in failed:
-        errors.print(f"{', '.join(file['tasks'])}: {file['problem']}", highlight=False, markup=False, soft_wrap=True)
+        errors.say(f"{', '.join(file['tasks'])}: {file['problem']}")
     for name, problem in suite.problems.items():
-        errors.print(f"{name}: {problem}", highlight=False, markup=False, soft_wrap=True)
+        errors.say(f"{name}: {problem}")
     if failed or suite.problems:
         raise typer.Exit(1)
 
@@ -72,7 +72,6 @@ async def fetch_files(tasks: Sequence[Task], downloads: Downloads) -> list[dict[
     """Fetch all files of tasks; return ``url`` and ``tasks`` of each, and ``sha256`` and ``bytes``, or ``problem``."""
     import asyncio
 
-    from dartsim.core.errors import DartsimError
     from dartsim.real.osworld.fetch import task_urls
 
     users: dict[str, list[str]] = {}
@@ -117,7 +116,6 @@ def tasks(
         dartsim desktop tasks OSWorld/evaluation_examples --list test_all
         dartsim desktop tasks OSWorld/evaluation_examples --variant apps
     """
-    from dartsim.cli.evaluator import scorer_facts
     from dartsim.envs.tasks import load_suite
     from dartsim.real.osworld.coverage import coverage
     from dartsim.real.osworld.fetch import cache_folder
@@ -128,67 +126,114 @@ def tasks(
     home = default_home()
     facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
     cache = cache_folder()
-    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant.value, cache=cache)
-    result = coverage(listed.tasks, facts, folder=folder, offer=offer)
+    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant, cache=cache)
+    found = coverage(listed.tasks, facts, folder=folder, offer=offer)
     differs = "" if facts is None else other_version(folder, facts.scorer)
-    if json_file is not None:
-        write_json(_figures(result, facts, listed) | {"scorer_differs": differs}, json_file)
-    if json_file != "-":
-        _show(result, facts, listed, differs)
+    console = result(_figures(found, facts, listed) | {"scorer_differs": differs}, json_file)
+    _show(found, facts, listed, differs, console)
     if not listed.tasks:
         raise typer.Exit(1)
 
 
-def _show(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite, differs: str) -> None:
+def _show(found: Coverage, facts: ScorerFacts | None, listed: TaskSuite, differs: str, console: TextConsole) -> None:
     from dartsim.real.osworld.coverage import ScoredBy, TaskState
 
-    def say(text: str) -> None:
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def row(domain: str | None) -> list[str]:
-        return [str(count) for count in (*result.states(domain).values(), *list(result.counts(domain).values())[:-1])]
-
-    table = plain_table("tasks", numbers=[*TaskState, "by us", "by desktop-env"])
-    for domain in result.domains():
-        table.add_row(domain, *row(domain))
-    table.add_row("all", *row(None), style="bold")
-    out.print(table)
-    say("internet: runs if the desktops reach it; missing: an application or account; the last two: who scores")
+    rows = [
+        (domain or "all", *found.states(domain).values(), *list(found.counts(domain).values())[:-1])
+        for domain in (*found.domains(), None)
+    ]
+    console.print(table(["tasks", *(f"#{state}" for state in TaskState), "#by us", "#by desktop-env"], rows))
+    console.say("internet: runs if the desktops reach it; missing: an application or account; the last two: who scores")
     if facts is None:
-        say("desktop-env: not installed, assumed complete; install it with `dartsim desktop evaluator`")
+        console.say("desktop-env: not installed, assumed complete; install it with `dartsim desktop evaluator`")
     else:
-        say(f"{facts.scorer} under Python {facts.python}")
+        console.say(f"{facts.scorer} under Python {facts.python}")
     if differs:
-        say(differs)
+        console.say(differs)
     if listed.missing:
-        say(f"{len(listed.missing)} tasks of the list have no file")
+        console.say(f"{len(listed.missing)} tasks of the list have no file")
     for name, why in listed.bad.items():
-        say(f"{name} cannot be read: {why}")
-    for need, count in result.needs().items():
-        say(f"{need}: {count}")
-    for why, count in result.reasons(ScoredBy.UNSUPPORTED).items():
-        say(f"unsupported, {count}: {why}")
+        console.say(f"{name} cannot be read: {why}")
+    for need, count in found.needs().items():
+        console.say(f"{need}: {count}")
+    for why, count in found.reasons(ScoredBy.UNSUPPORTED).items():
+        console.say(f"unsupported, {count}: {why}")
 
 
-def _figures(result: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> dict[str, object]:
+def _figures(found: Coverage, facts: ScorerFacts | None, listed: TaskSuite) -> dict[str, object]:
     from dartsim.real.osworld.coverage import ScoredBy
 
+    def counted(domain: str | None = None) -> dict[str, dict[str, int]]:
+        return {"counts": _texts(found.counts(domain)), "states": _texts(found.states(domain))}
+
     return {
-        "counts": {str(by): count for by, count in result.counts().items()},
-        "states": {str(state): count for state, count in result.states().items()},
-        "domains": {
-            domain: {
-                "counts": {str(by): count for by, count in result.counts(domain).items()},
-                "states": {str(state): count for state, count in result.states(domain).items()},
-            }
-            for domain in result.domains()
-        },
+        **counted(),
+        "domains": {domain: counted(domain) for domain in found.domains()},
         "tasks": {
             verdict.name: {"state": str(verdict.state), "reasons": list(verdict.reasons), "scored_by": str(verdict.by)}
-            for verdict in result.verdicts
+            for verdict in found.verdicts
         },
-        "reasons": {str(by): result.reasons(by) for by in (ScoredBy.DESKTOP_ENV, ScoredBy.UNSUPPORTED)},
+        "reasons": {str(by): found.reasons(by) for by in (ScoredBy.DESKTOP_ENV, ScoredBy.UNSUPPORTED)},
         "scorer": None if facts is None else facts.scorer,
         "missing": list(listed.missing),
         "unreadable": dict(listed.bad),
     }
+
+
+def _texts(counts: Mapping[Any, int]) -> dict[str, int]:
+    return {str(key): count for key, count in counts.items()}
+
+
+def evaluator(
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Checkout of OSWorld's repository, to use its evaluators in place of PyPI's; take that of your tasks.",
+            metavar="CHECKOUT",
+            show_default=False,
+        ),
+    ] = None,
+    ocr: Annotated[
+        bool,
+        typer.Option("--ocr", help="Also install easyocr with its weights (1 GB more), for compare_image_text."),
+    ] = False,
+    python: Annotated[str | None, typer.Option(help="Interpreter, 3.10 to 3.12; default: this one.")] = None,
+) -> None:
+    """Install OSWorld's own metrics in a separate virtual environment, replacing an existing one.
+
+    Examples:
+        dartsim desktop evaluator --from OSWorld
+        dartsim desktop evaluator --ocr --python python3.11
+    """
+    from dartsim.real.scoring import evaluator_venv as venv
+
+    home = venv.default_home()
+    errors.say(f"creating {home} …")
+    venv.install(home, ocr=ocr, python=python or sys.executable, source=source)
+    facts = scorer_facts(home)
+    lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]
+    out.say(
+        f"{facts.scorer} in {home}: {len(facts.metrics)} metrics and {len(facts.getters)} getters; "
+        f"missing dependencies: {', '.join(lacking) or 'none'}"
+    )
+
+
+def scorer_facts(home: Path) -> ScorerFacts:
+    """Return the metrics and getters that an evaluator environment offers.
+
+    Raises:
+        ConfigError: If it does not answer.
+    """
+    import asyncio
+
+    from dartsim.real.scoring.container import open_pool
+
+    async def ask() -> ScorerFacts:
+        async with open_pool(home, size=1) as pool:
+            return await pool.facts()
+
+    try:
+        return asyncio.run(ask())
+    except ScoreUnavailable as error:
+        raise ConfigError(str(error), f"if {home} is broken, `dartsim desktop evaluator` makes it anew") from error

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from dartsim.cli.console import errors, out, plain_table, write_json
+from dartsim.cli.console import errors, result, table
 from dartsim.cli.options import (
     Hours,
     Json,
@@ -25,7 +24,7 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
-from dartsim.cli.signals import report_interrupt, undisturbed
+from dartsim.cli.signals import report_interrupt
 from dartsim.core.words import significant
 from dartsim.observe.rundir import STUDY_PAGE
 
@@ -33,14 +32,11 @@ if TYPE_CHECKING:
     from dartsim.lab.gate import Comparison
     from dartsim.lab.study import Study, StudySpec, Trial
 
-DATABASE, BEST, FRONT = "study.db", "best.toml", "front-{}.toml"
+JOURNAL, BEST, FRONT = "study.log", "best.toml", "front-{}.toml"
 DEFAULT = "steady_turns_per_minute"
 """The default objective. It counts whole updates, because one update more or less at the ends of a window matters more
 than most settings.
 """
-SHOWN = 10
-"""Trials in the printed table; all are on the page."""
-
 GpuPrice = Annotated[float, typer.Option("--price-gpu-hour", min=0.0, help="Price of a GPU hour.")]
 HostPrice = Annotated[float, typer.Option("--price-host-hour", min=0.0, help="Price of a desktop machine's hour.")]
 FreshSeeds = Annotated[
@@ -83,8 +79,8 @@ def tune(
 ) -> None:
     r"""Find better settings by simulation, and write them as a TOML file for the real run.
 
-    The study is stored in FOLDER/study.db: the same command with --out FOLDER resumes it, after Ctrl-C or with a larger
-    --budget.
+    The study is stored in FOLDER/study.log: the same command with --out FOLDER resumes it, after Ctrl-C or with a
+    larger --budget.
 
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
@@ -171,17 +167,20 @@ def search(
         typer.Exit: If it was interrupted, or no trial met the bounds.
     """
     from dartsim.lab.study import Study
+    from dartsim.lab.study_document import TRIALS
 
-    study = Study(spec, folder / DATABASE)
+    study = Study(spec, folder / JOURNAL)
     errors.say(f"study: {folder} (resume with --out {folder})")
     resumable = f"the same command with --out {folder} resumes"
     with report_interrupt(lambda: f"interrupted after {len(study.trials())} trials; {resumable}"):
         fresh = _run(study, budget, fresh_seeds, processes)
-    results = _write(study, fresh, folder)
-    if json_file != "-":
-        _show(study, fresh, folder)
-    if json_file is not None:
-        write_json(results, json_file)
+    results, document = _write(study, fresh, folder)
+    console = result(results, json_file)
+    for each in document["tables"]:
+        if each["title"] != TRIALS:  # hundreds; they are on the page
+            console.print(table(each["heads"], each["rows"], each["title"]))
+    for line in _lines(study, results, folder):
+        console.say(line)
     if fresh is None:
         errors.print("no trial met the bounds: no settings were written")
         raise typer.Exit(1)
@@ -202,7 +201,6 @@ def _run(study: Study, budget: int, fresh_seeds: int, processes: int | None) -> 
             executor,
             batch=max(8, processes or usable_cores()),
             on_trial=lambda trial: progress.update(bar, advance=1, live=_live(study)),
-            undisturbed=undisturbed,
         )
         best = study.best()
         if best is None:
@@ -218,8 +216,8 @@ def _live(study: Study) -> str:
     return f"best {study.spec.objectives[0].label} {best.values[0]:.4g} (trial {best.number})"
 
 
-def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, Any]:
-    """Write the best configurations and the page; return all results, JSON-serializable."""
+def _write(study: Study, fresh: Comparison | None, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write the best configurations and the page; return all results, JSON-serializable, and the page's document."""
     from dartsim.cli.live import write_study
     from dartsim.lab.space import setting_of
     from dartsim.lab.study_document import search_document
@@ -243,11 +241,12 @@ def _write(study: Study, fresh: Comparison | None, folder: Path) -> dict[str, An
         "importances": study.importances(),
         "fresh": None if fresh is None else {"seeds": list(fresh.seeds), "effects": list(_effects(spec, fresh))},
         "trials": [{key: value for key, value in asdict(trial).items() if key != "figures"} for trial in trials],
-        "database": str(folder / DATABASE),
+        "journal": str(folder / JOURNAL),
         "files": files,
     }
-    results["page"] = str(write_study(folder, search_document(results, fresh), []))
-    return results
+    document = search_document(results, fresh)
+    results["page"] = str(write_study(folder, document, []))
+    return results, document
 
 
 def _toml(path: Path, spec: StudySpec, trial: Trial, effects: Sequence[str] = ()) -> Path:
@@ -289,48 +288,18 @@ def _effects(spec: StudySpec, fresh: Comparison | None) -> Iterator[str]:
         yield f"the largest staleness is {stale:g}, above the bound of {spec.max_staleness:g}; search with more --seeds"
 
 
-def _show(study: Study, fresh: Comparison | None, folder: Path) -> None:
-    """Print the best trials, why others have no value, and the effect of the best settings with fresh seeds."""
-    trials, spec, best = study.trials(), study.spec, study.best()
-    states = Counter(trial.state for trial in trials)
-    out.print(f"{len(trials)} trials: {', '.join(f'{number} {state}' for state, number in states.items())}")
-    sign = spec.objectives[0].sign
-    ranked = sorted(trials, key=lambda trial: -sign * trial.values[0] if trial.values else float("inf"))
-    out.print(_trial_table(spec, ranked[:SHOWN]))
-    lines = [
-        f"{number} {kind[0]}: {kind[1]}"
-        for kind, number in Counter((trial.state, trial.reason) for trial in trials if trial.reason).most_common()
-    ]
-    if importances := study.importances():
-        lines.append("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in importances.items()))
-    lines += [f"with fresh seeds: {effect}" for effect in _effects(spec, fresh)]
+def _lines(study: Study, results: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield what became of the trials, and the effect of the best settings with fresh seeds."""
+    trials, best, fresh = study.trials(), study.best(), results["fresh"]
+    yield f"{len(trials)} trials: {', '.join(f'{number} {state}' for state, number in results['states'].items())}"
+    reasons = Counter((trial.state, trial.reason) for trial in trials if trial.reason)
+    for (state, reason), number in reasons.most_common():
+        yield f"{number} {state}: {reason}"
     if best is not None and fresh is not None:
-        cost, each = (_text(best.figures[name]) for name in ("cost_per_hour", "cost_per_1000_turns"))
-        lines += [
-            f"the best: {fresh.figures['best'][0]['verdict']}",
-            f"it costs {cost} an hour, {each} per 1,000 trained turns",
-            f"configuration: {folder / BEST}",
-            f"page: {(folder / STUDY_PAGE).resolve().as_uri()}",
-            "surrogate policy: outcomes are drawn, nothing was learned",
-        ]
-    for line in lines:
-        out.say(line)
-
-
-def _trial_table(spec: StudySpec, trials: Sequence[Trial]) -> Table:
-    """Return a table of trials, with the last part of each setting's name where that is unique."""
-    short = {key: key.rpartition(".")[2] for key in spec.space}
-    heads = [key if list(short.values()).count(name) > 1 else name for key, name in short.items()]
-    labels = [objective.label.replace(" per minute", "/min") for objective in spec.objectives]
-    table = plain_table("trial", *heads, numbers=labels, after=("state",))
-    for column in table.columns:
-        column.no_wrap = column.justify == "left"
-    for trial in trials:
-        values = map(_text, trial.values) if trial.values else ["–"] * len(labels)
-        chosen = (_text(trial.settings.get(key)) for key in spec.space)
-        table.add_row(str(trial.number), *chosen, *values, trial.state)
-    return table
-
-
-def _text(value: Any) -> str:
-    return "–" if value is None else significant(value, 4) if isinstance(value, float) else str(value)
+        yield from (f"with fresh seeds: {effect}" for effect in fresh["effects"])
+        cost, each = (best.figures[name] for name in ("cost_per_hour", "cost_per_1000_turns"))
+        yield f"the best: {best.figures['verdict']}"
+        yield f"it costs {significant(cost, 4)} an hour, {significant(each, 4)} per 1,000 trained turns"
+        yield f"configuration: {folder / BEST}"
+        yield f"page: {(folder / STUDY_PAGE).resolve().as_uri()}"
+        yield "surrogate policy: outcomes are drawn, nothing was learned"

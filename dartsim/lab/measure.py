@@ -7,9 +7,12 @@ optimistic for more desktops on the same machine.
 
 from __future__ import annotations
 
+import csv
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -309,6 +312,52 @@ def quantiles(seconds: Iterable[float]) -> Tree:
     """Return a distribution as a setting."""
     points = fit_quantiles(list(seconds)).points
     return {"kind": "quantiles", "points": [[quantile, _rounded(value)] for quantile, value in points]}
+
+
+def read_latencies(file: Path, columns: Mapping[str, str], unit_seconds: float) -> dict[str, list[float]]:
+    """Return the measured times of each latency of desktops, seconds; empty cells are left out.
+
+    Args:
+        file: A CSV file with a line of column names.
+        columns: The column of each latency.
+        unit_seconds: Seconds in a unit of its numbers.
+
+    Raises:
+        ConfigError: If the file, a column or a value is not usable.
+    """
+    if unknown := [name for name in columns if name not in ("start", *LATENCIES)]:
+        known = ", ".join(("start", *LATENCIES))
+        raise ConfigError(f"a desktop has no latency {unknown[0]!r}; it has: {known} (--column step=NAME)")
+    times: dict[str, list[float]] = {name: [] for name in columns}
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            rows = csv.DictReader(lines)
+            heads = rows.fieldnames or []
+            if absent := [column for column in columns.values() if column not in heads]:
+                raise ConfigError(f"{file} has no column {absent[0]!r}; it has: {', '.join(heads) or 'none'}")
+            for row in rows:
+                for name, column in columns.items():
+                    if cell := (row[column] or "").strip():
+                        place = f"{file}, line {rows.line_num}: {column}"
+                        times[name].append(unit_seconds * _time(place, cell))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{file} is not a CSV file: {error}") from None
+    for name, values in times.items():
+        if len(values) < 2:
+            raise ConfigError(f"{file}: column {columns[name]!r} has {len(values)} values; two or more are wanted")
+    return times
+
+
+def _time(place: str, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0.0:
+        raise ConfigError(f"{place} = {cell!r}; a number of 0 or more is wanted")
+    return value
 
 
 def _rounded(value: float) -> float:

@@ -12,6 +12,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -19,6 +20,9 @@ from rich.progress import (
 )
 from rich.text import Text
 from typing_extensions import override
+
+from dartsim.observe import HELD_OUT, Instrument, Recorder
+from dartsim.observe.figures import figures
 
 LINE_SECONDS = 30.0
 """Real time between two lines of text."""
@@ -68,8 +72,70 @@ class PrintedProgress(Progress):
         self.console.print(Text("  ").join(texts), soft_wrap=True)
 
 
-@contextmanager
-def progress_bar(console: Console) -> Iterator[Progress]:
+def progress_bar(console: Console) -> PrintedProgress:
     """Show how many runs are done, and the time remaining."""
-    with PrintedProgress(MofNCompleteColumn(), console=console) as progress:
-        yield progress
+    return PrintedProgress(MofNCompleteColumn(), console=console)
+
+
+class TimeColumn(ProgressColumn):
+    """The run's time: hours, or minutes for a short real run."""
+
+    def render(self, task: Task) -> Text:
+        total = task.total or 0.0
+        if task.fields["simulated"]:
+            return Text(f"{task.completed:5.1f} of {total:g} simulated h")
+        scale, unit = (1.0, "h") if total >= 2.0 else (60.0, "min")
+        return Text(f"{scale * task.completed:5.1f} of {scale * total:g} {unit}")
+
+
+@contextmanager
+def run_bar(console: Console, name: str, hours: float, *, simulated: bool = True) -> Iterator[RunBar]:
+    """Show a bar for a run of this length; yield the instrument that moves it."""
+    with PrintedProgress(TimeColumn(), console=console) as progress:
+        yield RunBar(progress, progress.add_task(name, total=hours, live="starting", simulated=simulated))
+
+
+class RunBar(Instrument):
+    """Shows a run's time and figures so far in a progress bar."""
+
+    period_seconds = 10.0
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task = progress, task
+        self._recorder: Recorder | None = None
+        self._shown = 0.0
+
+    @override
+    def run_started(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    @override
+    def time_advanced(self, now: float) -> None:
+        real = self._progress.get_time()
+        if real - self._shown < 0.2:  # at most five times a second
+            return
+        self._shown = real
+        begun = 0.0 if self._recorder is None else self._recorder.started  # engines may take minutes to start
+        self._progress.update(self._task, completed=(now - begun) / 3600.0, live=self._figures())
+
+    @override
+    def preparing(self, what: str, done: int, total: int) -> None:
+        self._progress.update(self._task, live=f"{what}: {done} of {total}")
+
+    def done(self) -> None:
+        total = self._progress.tasks[self._task].total
+        self._progress.update(self._task, completed=total, live=self._figures())
+
+    def _figures(self) -> str:
+        recorder = self._recorder
+        if recorder is None or len(recorder.snapshots) < 2:
+            return ""
+        now = figures(recorder.snapshots[0], recorder.measure())
+        alarms = [alarm.name for alarm in recorder.alarms if alarm.cleared is None]
+        success = next((u.metrics[HELD_OUT] for u in reversed(recorder.updates) if HELD_OUT in u.metrics), None)
+        return (
+            (f"ALARM {', '.join(alarms)} · " if alarms else "")
+            + ("" if success is None else f"success {success:.0%} · ")
+            + f"{now['trained_turns_per_minute']:.1f} trained turns/min · envs {now['env_utilization']:.0%} · "
+            f"GPUs {now['gpu_utilization']:.0%} · version {now['num_updates']} · staleness <= {recorder.staleness_max}"
+        )

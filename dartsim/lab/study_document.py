@@ -29,6 +29,9 @@ Floats = NDArray[np.float64]
 
 NUM_POINTS = 120
 """Points of a line."""
+UNIDENTIFIED = "The fitted rows do not identify all parameters: intervals contain what the priors allow."
+TRIALS = "Trials"
+"""Title of the table of all trials."""
 PAIRED = "Differences paired by seed, 95 % intervals"
 LINES = ("trained_turns_per_minute", "generated_turns_per_minute", "env_utilization", "gpu_utilization")
 """Figures whose course is shown."""
@@ -115,7 +118,7 @@ def _search_tables(results: Mapping[str, Any]) -> Iterator[Document]:
                 for key in knobs
             ],
         }
-    for title, trials in (("Pareto front", results["front"] if len(labels) > 1 else []), ("Trials", results["trials"])):
+    for title, trials in (("Pareto front", results["front"] if len(labels) > 1 else []), (TRIALS, results["trials"])):
         if trials:
             yield {
                 "title": title,
@@ -141,8 +144,11 @@ def prediction_document(found: Mapping[str, Any]) -> Document:
     heads = ["row", "figure", "#published", "#predicted", "#low", "#high", "#error, %", ""]
     return {
         "title": found["title"],
-        "verdict": found["unsupported"] or verdict,
-        "notes": [f"assumed: {each}" for each in found["assumptions"]],
+        "verdict": f"unsupported, because {found['unsupported']}" if found["unsupported"] else verdict,
+        "notes": [
+            *([] if found["identified"] else [UNIDENTIFIED]),
+            *(f"assumed: {each}" for each in found["assumptions"]),
+        ],
         "runs": [],
         "arms": [{"name": name, "lines": {}} for name in dict.fromkeys(row["row"] for row in known)],
         "differences": {
@@ -201,7 +207,7 @@ def difference(compared: Comparison, figure: str, arm: str, against: str) -> Doc
     """Return the mean difference of a figure, paired by seed; None with one seed, or where a run lacks the figure."""
     if {arm, against} & compared.failures.keys():
         return None
-    rows = zip(compared.figures[arm], compared.figures[against], strict=True)
+    rows = zip(compared.figures[arm], compared.figures[against], strict=False)
     pairs = [(own.get(figure), other.get(figure)) for own, other in rows]
     scale = FIGURES[figure].scale if figure in FIGURES else 1.0
     values = [scale * (own - other) for own, other in pairs if own is not None and other is not None]

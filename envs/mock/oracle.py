@@ -25,17 +25,17 @@ def oracle_actions(desktop: VirtualDesktop, task: Task) -> Steps:
     goals: list[Goal] = task.spec["goals"]
     top = desktop.top
     windows_of_goals = {str(goal[1]).partition(".")[0] for goal in goals if len(goal) > 1}
-    if top is not None and top.modal and top.id not in windows_of_goals:
-        return _dismiss(desktop, top)
     reached = Progress(desktop)
-    for goal in goals:
-        if goal == ["fail"]:
-            return (act.Fail(),)
-        if not reached(goal):
-            try:
+    try:
+        if top is not None and top.modal and top.id not in windows_of_goals:
+            return _dismiss(desktop, top)
+        for goal in goals:
+            if goal == ["fail"]:
+                return (act.Fail(),)
+            if not reached(goal):
                 return _towards(desktop, goal)
-            except _Unreachable:
-                break
+    except _Unreachable:
+        pass
     return (act.Done(),)
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import io
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 from rich.progress import TextColumn
 
-from dartsim.cli import progress
-from dartsim.cli.progress import RunBar, bars
-from dartsim.lab.progress import PrintedProgress, progress_bar
-from dartsim.lab.sweep import WithProgress
+from dartsim.lab.progress import PrintedProgress, run_bar
 from dartsim.observe import Recorder
 
 
@@ -24,27 +20,13 @@ from dartsim.observe import Recorder
         (4.0, 3600.0, 0.0, True, "1.0 of 4 simulated h"),
     ],
 )
-def test_a_bar_shows_the_time_of_its_run_from_its_start(monkeypatch, hours, now, started, simulated, said):
+def test_a_bar_shows_the_time_of_its_run_from_its_start(hours, now, started, simulated, said):
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: 1e9))
-    with bars(console) as running:
-        live = RunBar(running, "tiny", hours, simulated=simulated)
+    with run_bar(console, "A[/b]", hours, simulated=simulated) as live:
         live.run_started(Recorder(lambda: started, num_envs=1, num_engines=1))
         live.time_advanced(now)
     assert said in console.file.getvalue()
-
-
-def test_a_bar_counts_runs_and_parts_of_those_that_are_on_their_way():
-    class Instant:
-        def run(self, function, items, on_progress):
-            on_progress(2, 1 / 3)
-            (task,) = running.tasks
-            assert (task.completed, task.total) == (1 / 3, 3)
-            yield from ((place, item) for place, item in enumerate(items))
-
-    with progress_bar(Console(file=io.StringIO())) as running:
-        assert [*WithProgress(Instant(), running, "runs").run(abs, [1, 2, 3])] == [(0, 1), (1, 2), (2, 3)]
-        assert running.tasks[0].completed == 3
+    assert "A[/b]" in console.file.getvalue(), "a name is no markup"
 
 
 def test_without_a_terminal_a_line_every_half_minute_says_how_far_the_work_is():

@@ -98,7 +98,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("run", "tiny", "--on", "laptop"), "for surrogate policies"),
         (("compare", "file"), "file is not TOML"),
         (("compare", "my.toml"), "no configuration file or run my.toml"),
-        (("compare", "desktop"), "preset 'desktop' needs real desktops"),
+        (("compare", "desktop"), "desktop has real components, and `compare` simulates"),
         (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
         (("show", "file"), "file is not a folder"),
         (("eval", "folder", "--rescore"), "folder is no run's folder"),

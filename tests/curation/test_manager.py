@@ -1,7 +1,6 @@
 """``DataManager``: admission, groups, batches, and what becomes of every attempt."""
 
 import asyncio
-import sqlite3
 
 import pytest
 
@@ -9,10 +8,8 @@ from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.errors import InvariantViolated, StoreFull
 from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SuccessPool
-from dartsim.curation.scheduler_state import SCHEDULER
 from dartsim.observe import DesktopState
 from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import SqlStore
 
 
 def start(coroutine):
@@ -56,14 +53,6 @@ async def test_attempts_of_a_group_are_of_one_task_and_have_seeds_of_their_own(m
     assert {a.turn_limit for a in attempts} == {5}
     assert [a.seed for a in await admitted(made.make(seed=3), range(4))] == [a.seed for a in attempts]
     assert [a.seed for a in await admitted(made.make(seed=4), range(4))] != [a.seed for a in attempts]
-
-
-async def test_attempts_carry_the_newest_published_version(made):
-    data = made.make()
-    assert (await data.admit(0)).version == 0
-    data.published(3)
-    data.published(2)
-    assert (await data.admit(1)).version == 3
 
 
 async def test_room_is_made_by_publishing_and_not_before(made):
@@ -190,15 +179,15 @@ async def test_a_cancelled_attempt_is_always_tried_again(made):
     assert (await data.admit(0)).group == 0
 
 
+# -- batches --------------------------------------------------------------------------------------
+
+
 async def test_a_masked_attempt_has_no_reward_to_learn_from(made):
     rule = made.attempts_rule("by_success", group_size=3, min_group_size=1, max_replacements=0)
     data = made.make(rule=rule, attempts=3, tasks=made.TASKS[:1])
     await fill(data, made, [[None, 1.0, 1.0]])
     again = await admitted(data, range(3))
     assert [a.group for a in again] == [1, 1, 2]  # of what always succeeded, two attempts are enough
-
-
-# -- batches --------------------------------------------------------------------------------------
 
 
 async def fill(data, made, rewards, versions=(0,)):
@@ -401,14 +390,6 @@ async def test_closing_accounts_for_everything(made):
     assert store.reasons == {Drop.UNUSED: 5, Drop.MASKED: 1}
     assert store.counts[TrajectoryState.RECORDED] == 0
     assert await data.next_batch() is None
-
-
-async def test_closing_leaves_the_store_to_whoever_opened_it(made):
-    store = SqlStore(sqlite3.connect(":memory:", isolation_level=None))  # its database is gone once it is closed
-    data = made.make(store=store)
-    await fill(data, made, [[0.0, 1.0]])
-    data.close()
-    assert store.documents()[SCHEDULER]["dropped"] == data.ledger.dropped == 2
 
 
 @pytest.mark.parametrize("ending", [1.0, None])

@@ -2,62 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import ModuleType
 from typing import Any
 
-from dartsim.config.sections.curation import StalenessConfig, TaskFilterConfig
+from dartsim.config.sections.curation import TaskFilterConfig
 from dartsim.core.types import (
     Attempt,
     Drop,
-    Ending,
-    Observation,
-    Reply,
     Task,
     Trajectory,
-    Turn,
     UpdateResult,
     Weights,
 )
-from dartsim.curation import DataManager, GroupFilter, StalenessRule, slot_groups
-from dartsim.curation.rules import Rules
+from dartsim.curation import DataManager, GroupFilter
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.curation.task_filter import TaskFilter
-from dartsim.observe import Recorder
 from dartsim.store.memory import MemoryStore
 
 TASK = Task("t", "")
 
 
-def played(attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
-    answer = Reply("click", attempt.version, attempt.version, 0, 10, 1, logprobs=[-0.5])
-    turns = (Turn(Observation(None, ""), answer),) * num_turns
-    return Trajectory(attempt, turns, Ending.DONE, reward, None, 0.0, asyncio.get_running_loop().time())
+def played(made: ModuleType, attempt: Attempt, reward: float, num_turns: int = 2) -> Trajectory:
+    return made.ended(attempt, reward, versions=[attempt.version] * num_turns)
 
 
 def make(made: ModuleType, **options: Any) -> DataManager:
-    parts = {
-        "slot_groups": slot_groups("rollout", num_envs=2, attempts_per_task=2),
-        "store": MemoryStore(),
-        "recorder": Recorder(asyncio.get_running_loop().time, num_envs=2, num_engines=1),
-    }
-    parts |= {name: options.pop(name) for name in parts if name in options}
-    rules = {
-        "order": made.order([TASK]),
-        "attempts": made.attempts_rule(group_size=2),
-        "admission": made.admission(),
-        "group_filter": GroupFilter(),
-        "batch_rule": made.batch_rule(),
-        "staleness": StalenessRule(StalenessConfig(max_staleness=0)),
-        "turn_limits": made.turn_limits(max_turns=30),
-    }
-    return DataManager(Rules(**rules | options), **parts)
+    """A manager of one task that trains on nothing old, two attempts a group."""
+    plain = {"num_envs": 2, "tasks": [TASK], "bound": 0, "group_filter": GroupFilter()}
+    return made.make(**plain | {"turn_limits": made.turn_limits(max_turns=30)} | options)
 
 
-async def play_group(manager: DataManager, *rewards: float) -> None:
+async def play_group(made: ModuleType, manager: DataManager, *rewards: float) -> None:
     for reward in rewards:
         attempt = await manager.admit(0)
-        manager.finish(played(attempt, reward))
+        manager.finish(played(made, attempt, reward))
         manager.check()
 
 
@@ -70,9 +48,9 @@ def update(manager: DataManager, batch) -> None:
 async def test_an_all_failed_group_is_trained_with_one_stored_success(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
     manager = make(made, pool=pool, store=store)
-    await play_group(manager, 1.0, 0.0)
+    await play_group(made, manager, 1.0, 0.0)
     update(manager, await manager.next_batch())
-    await play_group(manager, 0.0, 0.0)
+    await play_group(made, manager, 0.0, 0.0)
     batch = await manager.next_batch()
     manager.check()
     (group,) = batch.groups
@@ -87,9 +65,9 @@ async def test_an_all_failed_group_is_trained_with_one_stored_success(made: Modu
 
 async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again(made: ModuleType):
     pool = SuccessPool()
-    pool.add(played(Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
+    pool.add(played(made, Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
     manager = make(made, pool=pool)
-    await play_group(manager, 0.0, 0.0)
+    await play_group(made, manager, 0.0, 0.0)
     batch = await manager.next_batch()
     manager.release(batch)
     manager.check()
@@ -101,7 +79,7 @@ async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again(mad
 async def test_without_a_stored_success_the_group_is_dropped(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
     manager = make(made, pool=pool, store=store)
-    await play_group(manager, 0.0, 0.0)
+    await play_group(made, manager, 0.0, 0.0)
     assert store.reasons == {Drop.ALL_FAILED: 2}
     assert pool.counts["none_stored"] == 1
 
@@ -109,10 +87,10 @@ async def test_without_a_stored_success_the_group_is_dropped(made: ModuleType):
 async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_group_may_not(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
     manager = make(made, pool=pool, store=store)  # bound 0
-    await play_group(manager, 1.0, 0.0)
+    await play_group(made, manager, 1.0, 0.0)
     update(manager, await manager.next_batch())
-    await play_group(manager, 0.0, 0.0)
-    await play_group(manager, 0.0, 0.0)
+    await play_group(made, manager, 0.0, 0.0)
+    await play_group(made, manager, 0.0, 0.0)
     batch = await manager.next_batch()
     assert batch.groups[0].pooled[0].oldest_version < manager.ledger.trainer_version
     update(manager, batch)
@@ -122,8 +100,8 @@ async def test_a_stored_success_may_be_older_than_the_bound_but_the_rest_of_its_
 async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only(made: ModuleType):
     pool, store = SuccessPool(), MemoryStore()
     manager = make(made, pool=pool, store=store)
-    pool.add(played(Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
-    await play_group(manager, 0.0, 0.0)
+    pool.add(played(made, Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
+    await play_group(made, manager, 0.0, 0.0)
     manager.close()
     manager.check()
     assert store.reasons == {Drop.REPLACED: 1, Drop.UNUSED: 1}
@@ -132,23 +110,23 @@ async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only(
 async def test_turn_limits_follow_successes_and_are_the_same_within_a_group(made: ModuleType):
     manager = make(made, turn_limits=made.turn_limits("by_success", 30))
     first = await manager.admit(0)
-    manager.finish(played(first, 1.0, num_turns=7))
+    manager.finish(played(made, first, 1.0, num_turns=7))
     second = await manager.admit(0)
-    manager.finish(played(second, 0.0))
+    manager.finish(played(made, second, 0.0))
     third = await manager.admit(0)
     assert [first.turn_limit, second.turn_limit, third.turn_limit] == [30, 30, 7]
 
 
 async def test_the_filter_learns_from_complete_groups(made: ModuleType):
     tasks = [TASK, Task("u", "")]
-    parameters = TaskFilterConfig(window=2, max_mean=0.5, revisit_after=None)
+    parameters = TaskFilterConfig(window=2, max_mean=0.5)
     manager = make(made, order=TaskFilter(made.order(tasks), parameters, num_tasks=2))
     first = await manager.admit(0)
-    manager.finish(played(first, 1.0))
-    manager.finish(played(await manager.admit(0), 1.0))
+    manager.finish(played(made, first, 1.0))
+    manager.finish(played(made, await manager.admit(0), 1.0))
     seen = set()
     for _ in range(4):
         attempt = await manager.admit(0)
         seen.add(attempt.task.id)
-        manager.finish(played(attempt, 0.0))
+        manager.finish(played(made, attempt, 0.0))
     assert seen == {"t", "u"} - {first.task.id}

@@ -17,13 +17,6 @@ def test_a_trajectory_is_fresh_up_to_the_bound(made, bound, measured_by, fresh_u
     assert fresh == list(range(4, fresh_until + 1))
 
 
-def test_what_has_no_turns_is_as_old_as_its_admission(made):
-    trajectory = made.trajectory(versions=[], version=3)
-    rule = StalenessRule(StalenessConfig(max_staleness=1))
-    assert rule.fresh(trajectory, 4)
-    assert not rule.fresh(trajectory, 5)
-
-
 def test_the_start_counts_whatever_the_turns_were(made):
     trajectory = made.trajectory(versions=[4, 5], version=3)
     rule = StalenessRule(StalenessConfig(max_staleness=2, measured_by="start"))

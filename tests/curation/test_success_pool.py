@@ -41,14 +41,6 @@ def test_a_group_in_which_all_failed_gets_one_success_for_its_oldest_failure():
     assert GroupFilter().reason_to_drop(rescue.trajectories) is None
 
 
-def test_without_a_success_of_the_task_the_group_stays_and_is_counted():
-    pool = SuccessPool()
-    pool.learn([played(1, 1.0, task="another")], now=0.0)
-    assert pool.rescue(failed()) is None
-    assert pool.counts["none_stored"] == 1
-    assert pool.counts["rescued"] == 0
-
-
 def test_collected_successes_keep_their_turns_and_never_meet_the_runs_numbers():
     pool = SuccessPool()
     success = played(0, 1.0, group=9)
@@ -100,15 +92,6 @@ def test_the_pool_is_bounded_and_keeps_the_newest():
     assert [entry.trajectory.attempt.id for entry in pool.stored("t")] == [2, 1]
     assert len(pool) == 3
     assert pool.counts == {"stored_collected": 1, "stored_online": 3, "displaced": 1}
-
-
-def test_only_successes_with_turns_are_stored_and_each_once():
-    pool = SuccessPool()
-    empty = played(4, 1.0)
-    empty = Trajectory(empty.attempt, (), empty.ending, 1.0, None, 0.0, 1.0)
-    success = played(3, 1.0)
-    pool.learn([played(1, None), played(2, 0.5), success, success, empty], now=0.0)
-    assert [entry.trajectory.attempt.id for entry in pool.stored("t")] == [3]
 
 
 def test_a_group_that_did_not_fail_throughout_is_not_rescued():

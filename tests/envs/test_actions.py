@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.envs.actions import GRAMMARS, make_grammar, read
-from dartsim.envs.actions.compact import Compact
 from dartsim.envs.actions.computer_13 import read_dictionary
 from dartsim.envs.actions.grammar import KEYS, Inexpressible, MalformedAction, can_type
 from dartsim.envs.actions.model import (
@@ -351,13 +350,6 @@ def test_absolute_coordinates_are_those_of_the_resized_picture():
     assert make_grammar("ui_tars_absolute", 112, 112, min_pixels=1).extent == (112, 112)
 
 
-def test_a_thought_stands_before_the_action():
-    grammar = make_grammar("ui_tars", 640, 480)
-    text = grammar.format([TypeText("Action: x")], thought="First this.")
-    assert text.startswith("Thought: First this.\nAction: type(")
-    assert grammar.parse(text) == (TypeText("Action: x"),)
-
-
 def test_the_compact_grid_means_the_center_of_its_cells():
     grammar = make_grammar("compact", 112, 112, columns=3, rows=3)
     assert grammar.parse("click 0 2") == (Click(18, 93),)
@@ -365,10 +357,3 @@ def test_the_compact_grid_means_the_center_of_its_cells():
     for line in ("click 3 0", "click 0", "click -1 0", "click 00 1", "key nokey", "type", "type a\\b", "scroll in"):
         with pytest.raises(MalformedAction):
             grammar.parse(line)
-
-
-def test_an_unknown_grammar_or_grid_is_refused():
-    with pytest.raises(ValueError, match="found no grammar 'basic'"):
-        make_grammar("basic", 10, 10)
-    with pytest.raises(ValueError, match="0 × 3 cells"):
-        Compact(100, 100, 0, 3)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dartsim.core.errors import ScoreUnavailable, TaskFileError
 from dartsim.core.types import Task
 from dartsim.envs.actions import GRAMMARS
-from dartsim.envs.actions.model import CallUser, Click
+from dartsim.envs.actions.model import CallUser
 from dartsim.envs.mock.env import MockDesktop
 from dartsim.envs.mock.suites import mock_suite, mock_tasks
 
@@ -115,13 +115,6 @@ def test_nothing_that_is_sent_breaks_the_desktop(grammar, sent):
         assert state_of(env) == before
 
 
-def test_a_dictionary_is_an_action_in_every_grammar():
-    env = MockDesktop(width=112, height=112, grammar="compact")
-    env.reset()
-    assert env.step({"action_type": "CLICK", "parameters": {"x": 1, "y": 2}})[2]
-    assert env.last_actions == (Click(1, 2),)
-
-
 def test_one_click_decides_where_the_task_says_so():
     (task,) = mock_tasks("click_button", 1)
     (other,) = mock_tasks("errands", 1)
@@ -135,29 +128,6 @@ def test_one_click_decides_where_the_task_says_so():
     patient = MockDesktop(width=112, height=112, auto_done=False)
     patient.begin(task)
     assert not patient.act("pyautogui.click(0, 0)")
-
-
-def test_a_three_by_three_grid_has_a_chance_of_one_in_nine():
-    env = MockDesktop(width=112, height=112, grammar="compact", grammar_options={"columns": 3, "rows": 3})
-    for difficulty in (1, 5, 9):
-        for task in mock_tasks("click_button", 10, 3, difficulty):
-            scores = []
-            for cell in range(9):
-                env.begin(task)
-                env.act(f"click {cell % 3} {cell // 3}")
-                scores.append(env.evaluate())
-            assert sorted(scores) == [0.0] * 8 + [1.0]
-
-
-def test_feasible_tasks_give_nothing_for_fail_and_scores_need_an_evaluator():
-    env = MockDesktop(width=112, height=112)
-    env.begin(mock_tasks("click_button", 1)[0])
-    env.act("FAIL")
-    assert env.evaluate() == 0.0
-    env.begin(Task("bare", "Nothing here."))
-    assert env.observe().screenshot.shape == (112, 112, 3)
-    with pytest.raises(ScoreUnavailable, match="no evaluator"):
-        env.evaluate()
 
 
 @pytest.mark.parametrize(

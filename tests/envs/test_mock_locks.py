@@ -34,11 +34,3 @@ def test_a_wrong_press_does_not_show():
     env.begin(env.task)
     press(env, [(right[0] + 1) % 9, right[0]])
     assert (env.observe().screenshot == turned).all()
-
-
-def test_presses_after_the_last_page_change_nothing():
-    env = small_desktop()
-    task = mock_tasks("plain_locks", 1, 0, 1)[0]
-    env.begin(task)
-    press(env, [*right_cells(task), 0, 4, 8])
-    assert env.evaluate() == 1.0

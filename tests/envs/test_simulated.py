@@ -2,7 +2,6 @@ import subprocess
 import sys
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
@@ -48,14 +47,3 @@ def test_done_scores_one_only_after_the_decisive_action(draw, actions, score):
     env.begin(TASK, 0)
     assert [env.act(action) for action in actions] == [False] * (len(actions) - 1) + [True]
     assert env.evaluate() == score
-
-
-def test_the_plain_frame_is_shared_and_cannot_be_changed():
-    one, other = SimDesktop(draw=False, width=32, height=16), SimDesktop(draw=False, width=32, height=16)
-    one.begin(TASK)
-    other.begin(TASK)
-    assert one.observe().screenshot is other.observe().screenshot
-    assert one.observe() is one.observe()
-    with pytest.raises(ValueError, match="read-only"):
-        one.observe().screenshot[0] = 1
-    assert isinstance(one.observe().screenshot, np.ndarray)

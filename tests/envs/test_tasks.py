@@ -55,20 +55,6 @@ def write_list(folder: Path, data, name="test_nogdrive") -> None:
     (folder / f"{name}.json").write_text(json.dumps(data), encoding="utf-8")
 
 
-def test_a_task_keeps_its_file(tmp_path):
-    task = load_task(write(tmp_path, GOOD))
-    assert (task.id, task.instruction, task.domain) == ("a-1", "Do it.", "chrome")
-    assert task.spec == GOOD
-
-
-def test_the_least_a_file_needs(tmp_path):
-    least = {"id": "a-1", "instruction": "Do it.", "evaluator": {"func": "infeasible"}}
-    task = load_task(write(tmp_path, least), domain="mine")
-    assert task.spec == least
-    assert task.domain == "mine"
-    assert is_infeasible(task)
-
-
 def test_what_osworld_does_not_read_may_be_anything(tmp_path):
     """The list names files: an id that differs is another field that nobody reads."""
     unread = {"id": "b-2", "related_apps": "chrome", "hint": ["look"], "source": 7, "proxy": None}
@@ -139,12 +125,6 @@ def test_a_huge_file_is_refused_without_reading_it_whole(tmp_path):
         file.truncate(300 * 2**20)
     with pytest.raises(TaskFileError, match="has 314,572,800 bytes, at most 4,194,304 are read"):
         load_task(path)
-
-
-def test_what_is_no_file_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "list.json")
-    with pytest.raises(TaskFileError, match=r"list\.json"):
-        load_suite(tmp_path, "list")
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path):

@@ -106,39 +106,6 @@ def test_fixed_sleeps_are_idle_time_on_top():
     assert run_virtual(main()) == (67.0, 90.0, 1.5)
 
 
-def test_starts_are_serialized_and_boots_are_not():
-    async def main():
-        provider, _ = cluster(4)
-        ready = []
-
-        async def start(slot):
-            await provider.start(slot)
-            ready.append(now())
-
-        async with asyncio.TaskGroup() as group:
-            for slot in range(4):
-                group.create_task(start(slot))
-        return ready
-
-    assert run_virtual(main()) == [5.0, 6.0, 7.0, 8.0]
-
-
-def test_a_start_waits_until_memory_is_free():
-    async def main():
-        provider, host = cluster(2, memory_gib=4)
-        await host.memory.take(1)  # somebody else is here: one desktop fits
-        first = await provider.start(0)
-        second = asyncio.create_task(provider.start(1))
-        await asyncio.sleep(10)
-        assert not second.done()
-        await first.close()
-        closed = now()
-        await second
-        return now() - closed
-
-    assert run_virtual(main()) == 5.0
-
-
 def test_content_is_computed_when_the_latency_has_passed():
     seen = []
 
@@ -212,20 +179,6 @@ def test_a_failing_environment_is_a_fault_and_no_reward(wrapped, part, error, me
         with pytest.raises(error, match=message):
             await play(env)
         await env.close()
-        assert_free(host)
-
-    run_virtual(main())
-
-
-def test_close_never_raises_and_may_be_repeated():
-    async def main():
-        provider, host = cluster(make_env=lambda: Breaking("close"))
-        env = await provider.start(0)
-        await env.close()
-        assert_free(host)
-        closed = now()
-        await env.close()
-        assert now() == closed
         assert_free(host)
 
     run_virtual(main())

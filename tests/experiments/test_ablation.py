@@ -24,20 +24,6 @@ def test_dart_has_every_part_and_decoupled_none():
     assert config("+ pool", 0).curation.pool.collected_per_task == 1
 
 
-def test_parts_are_added_one_after_another_and_each_is_left_out_once():
-    added = ["decoupled", "+ attempts", "… + length", "… + entropy", "dart - pool", "dart"]
-    assert [ARMS[arm]["parts"] for arm in added] == [list(PARTS)[:count] for count in range(6)]
-    assert all(set(ARMS[f"dart - {part}"]["parts"]) == set(PARTS) - {part} for part in PARTS)
-
-
-@pytest.mark.parametrize("arm", ["coupled", "coupled, all parts"])
-def test_coupled_waits_and_has_one_batch_ahead(arm):
-    settings = config(arm, 0)
-    assert settings.rollout.lockstep
-    assert settings.trainer.wait_for_sync
-    assert settings.curation.max_ahead == settings.curation.batch.max_groups * settings.curation.attempts.group_size
-
-
 def test_no_run_is_made_twice_and_arms_that_matter_get_all_seeds():
     for suite, seeds_of_others in (("locks", 5), ("long", 2)):
         made = jobs(suite, list(ARMS), 5)

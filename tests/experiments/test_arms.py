@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from experiments.arms import ArmStudy, Cluster, arms_of, declared_table, pick, run_arms, run_cluster, studies
-from experiments.faults import run_faulty
+from experiments.arms import ArmStudy, arms_of, declared_table, pick, run_arms, studies
 from experiments.osworld_twins import run_twin
 from experiments.study import Options, recorded
 
@@ -117,26 +116,10 @@ def test_the_measured_preset_is_the_recorded_headline():
     assert measured["figures"]["trained_turns_per_minute"]["mean"] == headline["trained_turns_per_minute"]
 
 
-def test_a_cluster_runs_for_its_figures_alone():
-    found = run_cluster(Cluster("dart", 0.5, 3, ("rollout.num_envs=8",), "laptop"))
-    assert found["generated_turns_per_minute"] > 0.0
-    assert found["event_hash"]
-
-
 def arm_of(name, **wanted):
     """Return the declared arm with these names."""
     (found,) = (arm for arm in arms_of(studies()[name]) if arm.names.items() >= wanted.items())
     return found
-
-
-def test_the_worse_the_profile_of_faults_the_more_is_masked():
-    runs = [
-        run_faulty(replace(arm_of("faults", preset="coupled", profile=profile), hours=1.5), 0)
-        for profile in ("none", "calm", "osworld", "hostile")
-    ]
-    masked = [run["masked_share"] for run in runs]
-    assert masked == sorted(masked)
-    assert masked[0] == 0.0 < masked[-1]
 
 
 def test_the_twin_of_a_real_preset_runs_in_virtual_time():

@@ -8,11 +8,7 @@ torch = pytest.importorskip("torch", reason="needs the extra `train`")
 pytest.importorskip("transformers", reason="needs the extra `train`")
 
 from experiments import gpu  # noqa: E402
-from experiments.gpu import parity, peak_flops, speed  # noqa: E402
-
-
-def test_a_processor_has_no_known_peak():
-    assert peak_flops("cpu") is None
+from experiments.gpu import parity, speed  # noqa: E402
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

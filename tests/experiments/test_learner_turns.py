@@ -11,8 +11,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("psutil")
 
 from dartsim.real.vlm import build  # noqa: E402
-from experiments import learner_turns_work as work  # noqa: E402
-from experiments.learner_speed_work import PeerTurns  # noqa: E402
+from experiments import learner_speed_work as work  # noqa: E402
 
 SMALL = work.TurnsCase(3, 5, 2, 400, 0.8)
 
@@ -22,7 +21,7 @@ def test_random_batches_can_be_trained_in_every_way():
     batch = SMALL.batch(vlm)
     assert batch.num_turns == len(SMALL.kept) == 10
     assert sum(SMALL.kept) == 8
-    peers = PeerTurns.of(vlm, batch, SMALL.kept)
+    peers = work.PeerTurns.of(vlm, batch, SMALL.kept)
     parts = peers.parts(SMALL.max_tokens)
     assert sum(len(part.replies) for part in parts) == len(peers.replies) == 8
     assert all(

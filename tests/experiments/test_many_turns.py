@@ -7,20 +7,6 @@ import pytest
 from experiments import many_turns
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_all_parts_of_the_method_are_on(quick):
-    config = many_turns.config("many_turns", 3, quick=quick, minutes=6.0)
-    assert (config.run.seed, config.run.updates, config.run.hours) == (3, None, pytest.approx(0.1))
-    assert (config.backend.desktops, config.backend.workers, config.backend.learner) == ("desktop", "vllm", "local")
-    assert config.policy.max_images >= 3
-    assert config.rollout.max_turns >= 5
-    curation, trainer = config.curation, config.trainer
-    assert (curation.attempts.rule, curation.turn_limit.rule) == ("by_success", "by_success")
-    assert (curation.selection.rule, curation.pool.enabled) == ("high_entropy", True)
-    assert (trainer.objective.importance, trainer.optimizer.pack) == ("token", "trajectories")
-    assert trainer.optimizer.minibatches > 1
-
-
 def test_the_gain_is_paired_by_task():
     before = {"a": 0.0, "b": 1.0, "c": 0.0, "masked": 1.0}
     gained = many_turns.gain(before, {"a": 1.0, "b": 1.0, "c": 1.0})
@@ -36,7 +22,7 @@ def test_the_gain_is_paired_by_task():
 
 def test_the_base_model_is_a_folder_that_a_run_starts_with(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
-    from dartsim.run.served_model import served_model
+    from dartsim.run.model import served_model
 
     settings = many_turns.config("many_turns", 0, quick=True)
     folder = many_turns.make_base(settings, tmp_path / "base", quick=True)

@@ -27,14 +27,6 @@ def test_real_runs_end_by_time_alone(quick):
     assert config.curation.store == "sqlite"
 
 
-@pytest.mark.parametrize("backend", ["mock", "desktop"])
-@pytest.mark.parametrize("quick", [True, False])
-def test_runs_without_engines_end_by_time_alone(backend, quick):
-    config = real_loop.config(backend, 3, quick=quick, changes=["rollout.num_envs=6"])
-    assert (config.run.updates, config.run.target_success, config.run.seed) == (None, None, 3)
-    assert (config.backend.desktops, config.backend.virtual, config.rollout.num_envs) == (backend, False, 6)
-
-
 def test_it_is_refused_without_an_interpreter_that_has_vllm(monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs the extra `train`")
     pytest.importorskip("aiohttp", reason="needs the extra `real`")
@@ -62,16 +54,6 @@ def small_run(monkeypatch, arguments: list[str]) -> dict:
 
     monkeypatch.setattr(real_loop, "config", small)
     return real_loop.STUDY.run(arguments)
-
-
-def test_a_small_run_without_engines_has_the_same_figures(monkeypatch):
-    pytest.importorskip("torch", reason="needs the extra `train`")
-    figures = small_run(monkeypatch, ["--quick", "--backend", "mock", "--minutes", "3"])
-    for key in ("measured", "predicted", "relative_error"):
-        assert set(figures[key]) == set(COMPARED)
-    assert figures["backend"] == "mock"
-    assert figures["measured"]["trajectories_per_minute"] > 0
-    assert figures["runs"][0]["sync_seconds_p50"] > 0
 
 
 def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):

@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dartsim.config import presets
-from dartsim.config.packaged import workloads as packaged
-from experiments.arms import Cluster, arms_of, pick, studies
-from experiments.schedulers import OURS, STUDY, over_best_within, run_scheduler, without_spares
-from experiments.study import recorded
+from experiments.arms import Cluster, arms_of, studies
+from experiments.schedulers import OURS, over_best_within, run_scheduler, without_spares
 
 ARMS = arms_of(studies()["schedulers"])
 
@@ -51,31 +48,8 @@ def test_alone_ours_offers_all_tasks_alike_with_the_prompts_of_others():
             assert config.curation.staleness.max_staleness == int(arm.names["bound"])
 
 
-def test_every_idea_is_another_configuration():
-    made = {arm.cluster(0).config.model_dump_json() for arm in declared("ideas", workload="dart")}
-    assert len(made) == len(declared("ideas", workload="dart")) - 1, "spares are taken when it runs"
-
-
 def test_without_spares_the_desktops_are_as_many():
     trial = Cluster(OURS, 1.0, workload="dart")
     assert trial.config.rollout.warm_envs > 0
     other = without_spares(trial).config.rollout
     assert (other.num_envs, other.warm_envs) == (trial.config.rollout.num_desktops, 0)
-
-
-def test_every_scheduler_runs_on_every_packaged_cluster():
-    assert {arm.workload for arm in declared("schedulers")} == set(packaged())
-    virtual = {arm.preset for arm in declared("schedulers")}
-    assert virtual < set(presets())
-    assert {(arm.preset, arm.workload) for arm in declared("schedulers")} == {
-        (preset, workload) for preset in virtual for workload in packaged()
-    }
-
-
-def test_tables_show_every_workload():
-    figures = recorded("schedulers")
-    _, rows = STUDY.tables["schedulers-best"](figures)
-    assert [row[0].strip("`") for row in rows] == list(dict.fromkeys(arm.workload for arm in declared("schedulers")))
-    starving = pick(figures["arms"], family="schedulers", workload="long-tail", scheduler="dart-measured")
-    assert STUDY.tables["schedulers-starved"](figures)[1][0][:2] == ["`long-tail`", "`dart-measured`"]
-    assert [share["class"] for share in starving["starved"]] == ["long"]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from dartsim.core.compiled import PURE_PYTHON
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments import speed
 from experiments.bare_simpy import BareCluster
-from experiments.isolated import isolated, peak_rss_mb
-from experiments.study import recorded
 from experiments.timers import LOOPS, timers_per_second
 
 WANTED = {
@@ -41,14 +36,6 @@ def test_one_size_is_measured_with_all_its_figures(monkeypatch):
     assert row["peak_rss_mb"] > 10.0
 
 
-def test_the_source_is_not_measured_twice_where_nothing_is_compiled(monkeypatch):
-    monkeypatch.setattr(speed, "isolated", lambda function, *args: function(*args))
-    monkeypatch.setattr(speed, "is_compiled", lambda: False)
-    row = speed.size_row(20, 0.05, [speed.one_round((20, 0.05, 0))])
-    assert row["cpu_us_per_turn"] == row["plain_cpu_us_per_turn"]
-    assert set(row["spread"]) == {"plain", "bare", "bare_timeouts"}
-
-
 def test_forms_with_other_events_are_an_error(monkeypatch):
     figures = {"cpu_us_per_turn": 1.0, "num_turns": 1, "hash": "a"}
     runs = {"full": figures, "plain": {**figures, "hash": "b"}, "bare": figures, "bare_timeouts": figures}
@@ -56,24 +43,6 @@ def test_forms_with_other_events_are_an_error(monkeypatch):
     monkeypatch.setattr(speed, "run_variant", lambda name, *args: runs[name])
     with pytest.raises(RuntimeError, match="20 desktops: the compiled form had other events"):
         speed.one_round((20, 0.1, 0))
-
-
-def test_only_the_measured_process_runs_the_source(monkeypatch):
-    monkeypatch.setattr(speed, "isolated", lambda function, *args: dict(os.environ))
-    monkeypatch.delenv(PURE_PYTHON, raising=False)
-    forms = {name: speed.run_variant(name, 20, 0.1, 0).get(PURE_PYTHON) for name in speed.VARIANTS}
-    assert forms == {"full": None, "plain": "1", "bare": "1", "bare_timeouts": "1"}
-    assert PURE_PYTHON not in os.environ
-
-
-def test_a_long_run_ends_once_it_is_steady_and_keeps_the_proportions_of_its_workload():
-    settings = speed.long_run(0.1, until_steady=True)
-    config = speed.load(preset_name=speed.PRESET, workload_name=speed.LONG_WORKLOAD, overrides=settings)
-    small = speed.load(preset_name=speed.PRESET, workload_name=speed.LONG_WORKLOAD)
-    assert config.run.until_steady
-    for one in (config, small):
-        assert one.rollout.num_envs == 8 * one.cluster.hosts.count == 8 * one.rollout.num_workers
-        assert one.curation.batch.max_groups == one.rollout.num_workers
 
 
 def test_long_work_is_counted(monkeypatch):
@@ -86,17 +55,6 @@ def test_long_work_is_counted(monkeypatch):
     found = speed.hostile_hours(("dart",), 2)
     assert found["runs"] == 2
     assert found["simulated_hours"] > 0.1
-
-
-def test_costs_are_of_a_further_desktop_and_of_the_largest_turn():
-    rows = [
-        {"num_envs": size, "peak_rss_mb": 80.0 + size * 12e-3, "events_per_turn": events}
-        for size, events in ((1_000, 8.5), (10_000, 8.7))
-    ]
-    costs = speed.costs_of({"turns": rows, "growth": speed.memory_growth(0.1)})
-    assert costs["bytes_per_desktop"] == 12_000
-    assert costs["events_per_turn"] == 8.7
-    assert abs(costs["memory_growth_mb_per_hour"]) < 200.0
 
 
 def test_a_target_is_met_at_its_bound_and_unknown_without_its_figure():
@@ -125,40 +83,11 @@ def test_every_way_to_sleep_is_measured():
 
 def test_the_bare_model_does_the_same_work():
     prepared = prepare(SMALL)
-    full = run_simulation(prepared)
+    full = run_prepared(prepared)
     for timeouts in (False, True):
         bare = BareCluster(prepared, timeouts=timeouts)
         assert bare.run() == pytest.approx(full.recorder.hot.generated_turns, rel=0.1)
         assert bare.num_attempts == pytest.approx(full.recorder.counts["attempts"], rel=0.1)
-
-
-def test_the_bare_model_wants_a_worker_that_is_up():
-    coupled = prepare(speed.load(preset_name="coupled"))
-    with pytest.raises(ValueError, match="some worker must be up"):
-        BareCluster(coupled).run()
-
-
-def test_a_scaled_cluster_keeps_its_proportions():
-    small, large = speed.configuration(40, 1.0), speed.configuration(5_000, 1.0)
-    for config in (small, large):
-        assert config.rollout.num_envs == speed.ENVS_PER_WORKER * config.rollout.num_workers
-        assert config.rollout.sync.workers_at_a_time == config.rollout.num_workers // 2
-        assert config.rollout.num_envs / config.cluster.hosts.count == pytest.approx(9.5, rel=0.1)
-
-
-def test_measuring_happens_in_a_process_of_its_own():
-    held = bytearray(b"\x01" * 50_000_000)
-    assert isolated(peak_rss_mb) < peak_rss_mb() - len(held) / 1e6 / 2
-
-
-def test_recorded_figures_have_the_names_that_scripts_read():
-    figures = recorded("speed")
-    measured = {"compiled", "timers_per_second", "turns", "day", "until_steady", "fuzz", "targets"}
-    assert measured | {"seeds", "config", "commit", "versions", "machine"} <= set(figures)
-    assert set(figures["timers_per_second"]) == set(LOOPS)
-    assert [row["num_envs"] for row in figures["turns"]] == list(speed.FULL_HOURS)
-    assert all(set(row) >= WANTED for row in figures["turns"])
-    assert all(row["peak_rss_mb"] < 500.0 for row in figures["turns"])
 
 
 @pytest.mark.bench

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
-from experiments import steady
-from experiments.steady import NAMES, STUDY, agreement
-from experiments.study import Options
+from experiments.steady import NAMES, agreement
 
 
 def short(mean, half_width, *, reached=True, hours=12.0):
@@ -46,27 +41,3 @@ def test_without_a_steady_run_coverage_is_unknown():
     row = agreement([short(40.0, 1.0, reached=False)], [long(40.0)])
     assert row["steady"] == 0
     assert row["figures"]["trained_turns_per_minute"]["coverage"] is None
-
-
-SHORT_UPDATES = (
-    "tasks.count=5",
-    "rollout.max_turns=5",
-    "curation.attempts.group_size=2",
-    "curation.groups.min_size=1",
-    "curation.batch.min_groups=1",
-    "curation.batch.max_groups=2",
-    "cluster.learner.fixed_seconds=60.0",
-    "cluster.engine.reload_seconds=30.0",
-)
-
-
-def test_the_study_runs_in_small(monkeypatch):
-    toy = {"preset": "dart", "hours": 24.0, "quick_hours": 1.0, "num_envs": 10, "precision": 0.08, "every": 1}
-    toy["arms"] = {"steady": {"axes": {"scheduler": {"dart": {"changes": SHORT_UPDATES}}}}}
-    monkeypatch.setattr(steady, "DECLARED", toy)
-    monkeypatch.setattr(steady, "QUICK_PRECISION", 0.6)
-    monkeypatch.setattr(Options, "sweep", lambda self, function, runs, name: [function(run.spec) for run in runs])
-    figures = STUDY.measure(Options(quick=True, seeds=1, console=Console(file=io.StringIO())))
-    row = figures["schedulers"]["dart"]
-    assert row["runs"] == row["steady"] == figures["runs"] == 1
-    assert row["hours"] < 10.0

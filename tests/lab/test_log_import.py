@@ -19,7 +19,7 @@ from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument
 from dartsim.observe.states import TrainerState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 TRUE = {name: 0.8 * prior.median for name, prior in PRIORS["run"].items()}
 MACHINES = {"gpu": "H100", "trainer": 2, "rollout": 2}
@@ -88,7 +88,7 @@ def simulated(scheduler, seed, tree=TREE):
     row = setup(table, table.rows[0])
     watch = Watch()
     config = with_settings(run_config(row, TRUE, seed), {"run.updates": 40})
-    run_simulation(prepare(config), instruments=[watch])
+    run_prepared(prepare(config), instruments=[watch])
     return watch.steps
 
 
@@ -435,4 +435,4 @@ def test_the_command_writes_a_table_that_predict_reads(dartsim, capsys, tmp_path
     assert table.fit == ["measured"]
     assert dartsim(*arguments, "--steps", "1-9") == 2
     assert dartsim("cluster", "import", "verl.log", "--from", "csv", "--steps", "1:9") == 2
-    assert dartsim("cluster", "import", "verl.log", "--from", "verl", "--unit", "ms") == 2
+    assert dartsim("cluster", "import", "verl.log", "--from", "verl", "--column", "step") == 2

@@ -48,7 +48,9 @@ def test_a_prediction_shows_each_supported_row_beside_the_published_one():
         {**row, "row": "c", "supported": False, "reason": "why"},
         {**row, "row": "d", "published": None, "error": None},
     ]
-    found = prediction_document({"title": "t", "unsupported": None, "assumptions": [], "parameters": [], "rows": rows})
+    found = prediction_document(
+        {"title": "t", "unsupported": None, "identified": True, "assumptions": [], "parameters": [], "rows": rows}
+    )
     assert found["verdict"].startswith("1 of 2 ")
     assert [(each["arm"], each["difference"]) for each in found["differences"]["rows"]] == [
         ("a", pytest.approx(10.0)),

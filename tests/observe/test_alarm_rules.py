@@ -13,7 +13,7 @@ from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.alarm_rules import Alarms
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated
+from dartsim.run.run_prepared import build_here
 from dartsim.sim import run_virtual
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -55,7 +55,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
     recorders = []
 
     async def main():
-        system = await build_simulated(prepared, MemoryStore())
+        system = await build_here(prepared, MemoryStore())
         if spoil is not None:
             spoil(system)
         recorders.append(system.recorder)
@@ -78,6 +78,20 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
 
 def names(alarms):
     return [alarm.name for alarm in alarms]
+
+
+class Instead:
+    """A component some of whose calls are other ones."""
+
+    def __init__(self, inner, **calls):
+        self._inner, self._calls = inner, calls
+
+    def __getattr__(self, name):
+        return self._calls.get(name) or getattr(self._inner, name)
+
+
+async def forever(*_):
+    await asyncio.get_running_loop().create_future()
 
 
 def test_a_healthy_small_cluster_raises_none():
@@ -105,33 +119,15 @@ def test_the_main_job_raises_no_false_alarm(tmp_path):
     assert run.summary["alarms"] == []
 
 
-class Hung:
-    """A provider whose desktops hang from some time on."""
-
-    def __init__(self, inner, clock, after):
-        self._inner, self._clock, self._after = inner, clock, after
-
-    async def start(self, slot):
-        env = await self._inner.start(slot)
-        return env if self._clock() < self._after else HungEnv(env)
-
-
-class HungEnv:
-    """A desktop that carries out no action, ever."""
-
-    def __init__(self, env):
-        self._env = env
-
-    def __getattr__(self, name):
-        return getattr(self._env, name)
-
-    async def step(self, action):
-        await asyncio.get_running_loop().create_future()
-
-
 def test_hung_desktops_starve_the_trainer_and_the_alarm_says_what_they_do(short):
     def spoil(system):
-        system.cluster.provider = Hung(system.cluster.provider, system.recorder.clock, 1800.0)
+        provider = system.cluster.provider
+
+        async def start(slot):
+            env = await provider.start(slot)
+            return env if system.recorder.clock() < 1800.0 else Instead(env, step=forever)
+
+        system.cluster.provider = Instead(provider, start=start)
 
     limits = {"step_seconds": 14400.0, "lease_seconds": 14400.0}
     found = suffer(spoil, rollout={"limits": limits})
@@ -146,76 +142,35 @@ class TornWeights(WorkerFault):
     cause = "weights_torn"
 
 
-class Refusing:
-    """An engine that refuses all weights but those it has."""
-
-    def __init__(self, engine):
-        self._engine = engine
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    async def load(self, weights, mode):
-        await asyncio.sleep(30.0)
-        raise TornWeights("the checksums differ")
-
-
 def test_weights_that_are_torn_for_good_say_so_where_nothing_older_may_be_trained_on(short):
     """With a staleness bound of 0 nothing that the pool could make of old weights is of use: it is no silent stop."""
 
+    async def refuse(weights, mode):
+        await asyncio.sleep(30.0)
+        raise TornWeights("the checksums differ")
+
     def spoil(system):
         for worker in system.pool.workers:
-            worker.engine = Refusing(worker.engine)
+            worker.engine = Instead(worker.engine, load=refuse)
 
     found = suffer(spoil, hours=1.0, curation={"staleness": {"max_staleness": 0}})
     assert names(found)[:2] == ["engine_down", "trainer_starved"]
     assert all("weights_torn" in alarm.found for alarm in found[:2])
 
 
-def test_batches_that_never_get_large_enough_starve_the_trainer(short):
-    found = suffer(curation={"batch": {"min_groups": 128, "max_groups": 128}})
-    assert names(found) == ["trainer_starved"]
-
-
-def test_starvation_is_measured_by_the_usual_time_between_updates(short):
-    def spoil(system):
-        next_batch = system.data.next_batch
-
-        async def six_times():
-            if system.recorder.counts["updates"] < 6:
-                return await next_batch()
-            return await asyncio.get_running_loop().create_future()
-
-        system.data.next_batch = six_times
-
-    found = suffer(spoil)
-    assert names(found) == ["trainer_starved"]
-
-
-class NeverBack:
-    """A worker whose engine ends at some time and never comes back."""
-
-    def __init__(self, engine, clock, after):
-        self._engine, self._clock, self._after = engine, clock, after
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    async def generate(self, request):
-        if self._clock() < self._after:
-            return await self._engine.generate(request)
-        fault = WorkerFault("the engine ended")
-        fault.back = self._never
-        raise fault
-
-    async def _never(self):
-        await asyncio.get_running_loop().create_future()
-
-
 def test_an_engine_that_ends_raises_engine_down_and_the_others_serve_on(short):
     def spoil(system):
         worker = system.pool.workers[0]
-        worker.engine = NeverBack(worker.engine, system.recorder.clock, 1200.0)
+        engine = worker.engine
+
+        async def generate(request):
+            if system.recorder.clock() < 1200.0:
+                return await engine.generate(request)
+            fault = WorkerFault("the engine ended")
+            fault.back = forever
+            raise fault
+
+        worker.engine = Instead(engine, generate=generate)
 
     found = suffer(spoil)
     assert names(found) == ["engine_down"]
@@ -223,20 +178,13 @@ def test_an_engine_that_ends_raises_engine_down_and_the_others_serve_on(short):
     assert found[0].since == pytest.approx(1200.0, abs=300.0)
 
 
-class Unloadable:
-    """An engine whose loads fail."""
-
-    def __init__(self, engine):
-        self.generate = engine.generate
-
-    async def load(self, weights, mode):
+def test_loads_that_fail_forever_raise_engine_down_although_each_try_is_short(short):
+    async def fail(weights, mode):
         raise WorkerFault("torn weights")
 
-
-def test_loads_that_fail_forever_raise_engine_down_although_each_try_is_short(short):
     def spoil(system):
         worker = system.pool.workers[1]
-        worker.engine = Unloadable(worker.engine)
+        worker.engine = Instead(worker.engine, load=fail)
 
     found = suffer(spoil, rollout={"num_workers": 3})  # with two, the other takes no weights that are not proven
     assert names(found) == ["engine_down"]
@@ -278,48 +226,33 @@ def test_attempts_masked_counts_faults_and_nothing_that_was_canceled():
     assert alarm.cleared is not None
 
 
-class Disagreeing:
-    """A learner that computes other probabilities than the workers."""
-
-    def __init__(self, learner):
-        self._learner = learner
-
-    def __getattr__(self, name):
-        return getattr(self._learner, name)
-
-    async def update(self, batch):
-        result = await self._learner.update(batch)
-        metrics = {**result.metrics, "importance/mismatch_mean": 0.3, "learner/mismatch_alarm": 1.0}
-        return UpdateResult(result.weights, metrics)
-
-
 def test_worker_and_learner_that_disagree_raise_mismatch():
     def spoil(system):
-        system.trainer.learner = Disagreeing(system.trainer.learner)
+        learner = system.trainer.learner
+
+        async def update(batch):
+            result = await learner.update(batch)
+            return UpdateResult(
+                result.weights, {**result.metrics, "importance/mismatch_mean": 0.3, "learner/mismatch_alarm": 1.0}
+            )
+
+        system.trainer.learner = Instead(learner, update=update)
 
     found = suffer(spoil)
     assert set(names(found)) == {"mismatch"}
     assert "0.3 nats" in found[0].found
 
 
-class Helpless:
-    """A learner that can train every second batch only."""
-
-    def __init__(self, learner):
-        self._learner, self._batches = learner, count()
-
-    def __getattr__(self, name):
-        return getattr(self._learner, name)
-
-    async def update(self, batch):
-        if next(self._batches) % 2:
-            raise BatchUntrainable("no log-probabilities")
-        return await self._learner.update(batch)
-
-
 def test_batches_that_cannot_be_trained_raise_untrainable():
     def spoil(system):
-        system.trainer.learner = Helpless(system.trainer.learner)
+        learner, batches = system.trainer.learner, count()
+
+        async def update(batch):
+            if next(batches) % 2:
+                raise BatchUntrainable("no log-probabilities")
+            return await learner.update(batch)
+
+        system.trainer.learner = Instead(learner, update=update)
 
     found = suffer(spoil)
     assert "untrainable" in names(found)
@@ -333,12 +266,11 @@ def test_a_disk_that_fills_raises_disk_near_full_once():
 
 
 def test_starts_that_fail_starve_the_trainer_and_their_cause_is_named(short):
-    class Broken:
-        async def start(self, slot):
-            raise EnvStartFailed("no room on the host")
+    async def start(slot):
+        raise EnvStartFailed("no room on the host")
 
     def spoil(system):
-        system.cluster.provider = Broken()
+        system.cluster.provider = Instead(system.cluster.provider, start=start)
 
     found = suffer(spoil)
     assert names(found)[-1] in ("trainer_starved", "attempts_masked")

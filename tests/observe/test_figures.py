@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from dartsim.observe.figures import FIGURES, by_label, figures, intervals, thinned
-from dartsim.observe.states import POPULATIONS, DesktopState, EngineState, TrainerState
 
 
 def test_intervals_touch_and_cover_the_run(make_recorder):
     recorder = make_recorder(hours=2.0)
     data = intervals(recorder.snapshots)
     assert data["from_hours"][0] == 0.0
-    assert data["to_hours"][-1] == 2.0
+    assert data["to_hours"][-1] == pytest.approx(recorder.snapshots[-1].time / 3600.0)
     for end, start in zip(data["to_hours"], data["from_hours"][1:], strict=False):
         assert start == end
     columns = [*data["rates"].values(), *data["utilization"].values()]
@@ -39,20 +38,6 @@ def test_shares_of_each_interval_add_up_to_one(make_recorder):
     for states in data["shares"].values():
         for shares in zip(*states.values(), strict=True):
             assert sum(shares) == pytest.approx(1.0, abs=1e-5)
-
-
-def test_moments_without_length_make_no_interval(make_recorder):
-    recorder = make_recorder(hours=0.5)
-    assert intervals([recorder.snapshots[-1], recorder.snapshots[-1]])["from_hours"] == []
-
-
-def test_useful_states_are_those_of_the_definitions():
-    useful = {name: {state for state in info.states if state.info.useful} for name, info in POPULATIONS.items()}
-    assert useful == {
-        "desktops": {DesktopState.GENERATING, DesktopState.TURN_WAIT, DesktopState.ACTING},
-        "engines": {EngineState.BUSY, EngineState.DRAINING},
-        "trainer": {TrainerState.TRAINING},
-    }
 
 
 def test_every_shown_figure_is_measured(make_recorder):

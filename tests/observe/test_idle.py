@@ -108,11 +108,6 @@ def test_a_desktop_that_is_not_admitted_waits_for_what_the_trainer_does():
     assert seconds(found, "desktops") == dict.fromkeys(causes, 20.0)
 
 
-def test_a_trainer_that_holds_weights_back_waits_for_no_weight_change():
-    found = attribute(window([[D.GENERATING]], [[W.BUSY]], [T.TRAINING, T.WAIT_PUBLISH]))
-    assert seconds(found, "trainer") == {AT_WORK: 50.0, "waiting to publish": 50.0}
-
-
 def test_causes_of_a_run_agree_with_its_states(make_recorder):
     recorder = make_recorder(seed=2, hours=3.0, coupled=True)
     found = idle(recorder)

@@ -152,11 +152,11 @@ def test_swap_moves_all_that_are_in_a_state_and_no_other(states):
     assert seconds[DesktopState.SYNC_WAIT] == 3.0 * moved + 13.0 * waiting
 
 
-def test_a_made_up_run_measures_what_was_played(make_recorder):
+def test_a_run_measures_what_was_played(make_recorder):
     recorder = make_recorder(seed=1, hours=2.0)
     found = summary(recorder, warmup_share=0.1)
-    assert found["simulated_hours"] == 2.0
-    assert found["desktop_shares"]["acting"] > 0.3
+    assert found["simulated_hours"] == pytest.approx(2.0, rel=0.05)
+    assert found["desktop_shares"]["acting"] > 0.2
     assert found["generated_turns_per_minute"] > found["trained_turns_per_minute"] > 0
     assert sum(found["endings"].values()) == recorder.counts["trajectories"]
     assert found["staleness_max"] >= found["staleness_mean"] > 0

@@ -10,27 +10,18 @@ import pytest
 from dartsim.core.errors import ConfigError
 from dartsim.observe.rundir import json_text, read_run, write_run, write_text
 
-FILES = {"config.toml", "summary.json", "idle.json"}
-
 
 def test_a_run_is_read_back_as_it_was_written(make_run, tmp_path):
-    make_run(tmp_path / "run", seed=5, hours=1.0)
-    assert {file.name for file in (tmp_path / "run").iterdir()} == FILES
+    written = make_run(tmp_path / "run", seed=5, hours=1.0)
     run = read_run(tmp_path / "run")
-    assert run.name == "dart"
+    assert (run.name, run.summary, run.config_toml, run.idle) == (
+        written.name,
+        written.summary,
+        written.config_toml,
+        written.idle,
+    )
     assert run.summary["seed"] == 5
-    assert run.summary["simulated_hours"] == 1.0
-    assert run.summary["config"]["rollout"]["num_envs"] == 8
-    assert run.config_toml.startswith("seed = 5\n")
     assert run.idle is not None
-    assert run.idle["end_seconds"] == 3600.0
-
-
-def test_the_same_run_writes_the_same_bytes(make_run, tmp_path):
-    for name in ("one", "two"):
-        make_run(tmp_path / name, hours=0.5)
-    for file in FILES:
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
 @pytest.mark.parametrize("file", ["summary.json", "idle.json"])

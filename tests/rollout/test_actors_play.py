@@ -103,13 +103,6 @@ async def test_a_pool_that_cannot_answer_masks_the_attempt(fakes, fault):
     assert (trajectory.cause, trajectory.finished) == (type(fault).__name__, 4.0 + 4.0 + 3.0)
 
 
-async def test_a_fault_may_name_its_cause_so_that_causes_can_be_counted(fakes):
-    fault = EnvBroken("port 5000 of container 3f2a")
-    fault.cause = "port in use"
-    trajectory, _ = await run(fakes, fakes.Desktop(faults={"reset": fault}), fakes.Session())
-    assert trajectory.cause == "port in use"
-
-
 @pytest.mark.parametrize(
     ("slow", "ends", "turns"),
     [
@@ -136,12 +129,6 @@ async def test_a_lease_expires_whatever_the_attempt_is_doing(fakes):
     trajectory, _ = await run(fakes, fakes.Desktop(), fakes.Session([]), turn_limit=10**6, limits=limits)
     assert (trajectory.ending, trajectory.cause) == (Ending.TIMED_OUT, "lease timed out")
     assert (trajectory.finished, len(trajectory.turns)) == (100.0, 24)
-
-
-async def test_a_time_out_of_the_desktop_s_own_is_one_too(fakes):
-    desktop = fakes.Desktop(faults={"step": TimeoutError("socket")})
-    trajectory, _ = await run(fakes, desktop, fakes.Session(["click"]))
-    assert (trajectory.ending, trajectory.cause) == (Ending.TIMED_OUT, "call timed out")
 
 
 async def test_a_desktop_that_is_slow_to_be_cancelled_is_waited_for(fakes):

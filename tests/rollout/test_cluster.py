@@ -76,15 +76,6 @@ async def test_a_desktop_is_lent_to_one_slot(fakes):
         assert again is desktop
 
 
-async def test_a_failed_start_is_tried_again_after_a_doubling_wait(fakes):
-    provider = fakes.Provider([(2.0, FAILED), (3.0, FAILED), (4.0, None)])
-    cluster, recorder = make(fakes, provider, start_tries=3)
-    async with leased(cluster, 0, fakes.attempt()):
-        assert fakes.now() == 2.0 + 5.0 + 3.0 + 10.0 + 4.0
-        assert fakes.spent(recorder.desktops) == {"STARTING": 9.0, "WAIT_START": 15.0}
-    assert recorder.counts["fault/start"] == 2
-
-
 async def test_after_the_last_try_the_attempt_is_given_up_and_the_slot_is_free(fakes):
     provider = fakes.Provider([(2.0, FAILED)] * 3)
     cluster, recorder = make(fakes, provider, start_tries=3)

@@ -196,35 +196,6 @@ async def test_a_set_up_that_hangs_costs_its_own_attempt_alone():
     assert outcomes(made) == {"saved": 2, "booted": 2, "restored": 1, "forked": 1}
 
 
-async def test_if_the_first_fails_another_prepares_it():
-    hosts = Hosts()
-    made = provider(hosts)
-    hosts.fault = lambda call: call == "reset" and hosts.calls["reset"] == 1
-    results = await asyncio.gather(*(attempt(made, slot, TASKS[0]) for slot in range(3)), return_exceptions=True)
-    assert [type(result) for result in results] == [EnvBroken, float, float]
-    assert outcomes(made) == {"saved": 2, "booted": 1, "forked": 1}
-
-
-async def test_hosts_do_not_share_states():
-    hosts = Hosts(num_hosts=2)
-    made = provider(hosts)
-    for slot in range(4):
-        await attempt(made, slot, TASKS[0])
-    assert hosts.calls["reset"] == 2
-
-
-@pytest.mark.parametrize("call", ["restore", "save"])
-async def test_a_failed_fork_boots_and_the_attempt_is_scored(call):
-    hosts = Hosts()
-    made = provider(hosts)
-    await attempt(made, 0, TASKS[0])
-    hosts.fault = lambda name: name == call
-    for number in range(4):
-        assert await attempt(made, 0, TASKS[number]) == 1.0
-    assert made.counts["revert/failed"] >= 2
-    assert made.counts["revert/booted"] >= 3
-
-
 async def test_a_screen_that_differs_boots_and_its_state_is_saved_anew():
     hosts = Hosts(clock=True)
     made = provider(hosts)

@@ -21,18 +21,6 @@ def load(router, worker, requests):
         router.begin(worker)
 
 
-def test_a_session_stays_with_its_worker_unless_that_is_overloaded():
-    router = SessionAffine(SessionAffine.Parameters(max_excess=2))
-    first, second = workers(router, 2)
-    load(router, first, 2)
-    assert router.pick(first) is first
-    router.begin(first)
-    assert router.pick(first) is second
-    assert router.pick(None) is second
-    router.begin(second)
-    assert router.pick(first) is first
-
-
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["begin", "end", "add", "remove", "pick", "other"]), st.integers(0, 5)),
     max_size=60,

@@ -75,17 +75,6 @@ async def test_a_fault_of_a_worker_is_retried_on_another_one(fakes, router):
     assert pool.recorder.hot.generated_turns == 9
 
 
-async def test_a_worker_that_fails_at_once_does_not_draw_all_retries(fakes):
-    engines = fakes.engines(2)
-    engines[0].faults = iter([True] * 100)
-    pool = Pool(fakes, engines, clients=5, max_tries=2)
-    busy = [pool.asking(client) for client in range(4)]
-    await asyncio.sleep(1.0)
-    reply, _ = await pool.ask(4)
-    assert reply.worker == 1
-    await asyncio.gather(*busy)
-
-
 async def test_after_the_last_try_the_fault_is_the_caller_s(fakes):
     engines = fakes.engines(2, faults=[True] * 100)
     pool = Pool(fakes, engines, max_tries=5)

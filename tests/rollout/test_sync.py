@@ -126,16 +126,6 @@ async def test_a_load_that_hangs_is_given_up_and_tried_again(fakes):
     assert (service.recorder.counts["fault/load"], service.recorder.counts["load_cause/load_timeout"]) == (1, 1)
 
 
-async def test_another_try_takes_what_is_newest_then(fakes):
-    engines = fakes.engines(1, load_faults=[True])
-    service, _ = service_of(fakes, engines)
-    service.publish(Weights(1))
-    await asyncio.sleep(12.0)
-    service.publish(Weights(2))
-    await service.settled(2)
-    assert [version for _, _, version in engines[0].loads] == [1, 2]
-
-
 async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(fakes):
     engines = fakes.engines(1, seconds=25.0)
     service, _ = service_of(fakes, engines, clients=1)
@@ -148,19 +138,6 @@ async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(f
     asking.cancel()
     await service.settled(1)
     assert engines[0].loads == [(2.0, 12.0, 1)]
-
-
-async def test_a_request_may_end_after_the_change_that_waited_for_it_was_given_up(fakes):
-    engines = fakes.engines(1, seconds=25.0)
-    service, syncing = service_of(fakes, engines, clients=1)
-    request = Request(fakes.attempt(), 0, fakes.SEEN, [])
-    session = service.session(fakes.attempt(), service.recorder.desktops.tracks[0])
-    asking = asyncio.get_running_loop().create_task(session.generate(request))
-    service.publish(Weights(1))
-    await asyncio.sleep(1.0)
-    syncing.cancel()
-    assert (await asking).version == 0
-    assert fakes.now() == 25.0
 
 
 @pytest.mark.parametrize("mode", SyncMode)
@@ -382,17 +359,6 @@ async def test_requests_wait_in_the_pool_while_its_only_worker_is_down(fakes):
     spent = fakes.spent(service.recorder.desktops)
     assert "SYNC_WAIT" not in spent, "no weights were changed"
     assert spent["GENERATING"] > 2 * 44.0
-
-
-async def test_a_worker_that_is_down_when_the_run_ends_is_left(fakes):
-    engine = Mortal(fakes.Engine(), down=1.0, up=1e9)
-    service, syncing = service_of(fakes, [engine], clients=1)
-    client = asyncio.get_running_loop().create_task(asking(fakes, service, 0, 60.0))
-    await asyncio.sleep(10.0)
-    for task in (client, syncing):
-        task.cancel()
-        await asyncio.wait([task])
-    assert fakes.now() == 10.0
 
 
 async def test_a_slice_of_all_that_serves_changes_one_by_one_while_another_worker_refuses(fakes):

@@ -7,7 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -17,7 +17,7 @@ from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
+from dartsim.run.run_prepared import run_prepared
 
 torch = pytest.importorskip("torch", reason="needs the extra `train`")
 httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
@@ -31,7 +31,7 @@ from dartsim.real.processes import free_port  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
-from dartsim.run.learning import learning  # noqa: E402
+from dartsim.run.model import trained_model  # noqa: E402
 
 STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
 PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "run.max_segments=0")
@@ -48,7 +48,7 @@ def configured(*changes):
 def folder(tmp_path_factory):
     """A model folder that a server of these runs can start with."""
     prepared = prepare(configured("rollout.num_workers=1"))
-    return export(learning(prepared).vlm, tmp_path_factory.mktemp("engines") / "model")
+    return export(trained_model(prepared).vlm, tmp_path_factory.mktemp("engines") / "model")
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def at_update(number, act):
 
 def play(config, **more):
     prepared = prepare(config)
-    trained = learning(prepared)
-    return run_realtime(prepared, learning=trained, **more), trained
+    trained = trained_model(prepared)
+    return run_prepared(prepared, learning=trained, **more), trained
 
 
 def quoted(urls):
@@ -97,21 +97,6 @@ def quoted(urls):
 
 def faults(recorder):
     return {name: number for name, number in recorder.counts.items() if name.startswith("fault/") and number}
-
-
-def test_two_engines_by_address_serve_a_run_and_take_its_weights(folder):
-    steps = []
-    with ExitStack() as stack:
-        urls = [stack.enter_context(standin(folder))[1] for _ in range(2)]
-        config = configured("run.updates=6", "rollout.num_workers=2", f"vllm.addresses={quoted(urls)}")
-        result, trained = play(config, instruments=[Listener(preparing=lambda *step: steps.append(step))])
-        versions = [version_of(url) for url in urls]
-    assert result.recorder.counts["updates"] >= 6
-    assert faults(result.recorder) == {}
-    assert all(1 <= version <= trained.weights.version for version in versions)
-    assert max(versions) >= 2
-    assert result.recorder.counts["trained_turns"] > 0
-    assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
 
 
 def test_engines_serve_modeled_desktops_in_real_time(folder):
@@ -129,15 +114,19 @@ def test_engines_serve_modeled_desktops_in_real_time(folder):
     assert faults(result.recorder) == {}
 
 
-def test_a_run_goes_on_with_the_other_engine_when_one_is_killed(folder):
+def test_engines_by_address_take_the_weights_of_a_run_and_one_serves_on_when_the_other_is_killed(folder):
+    steps = []
     with standin(folder) as (first, first_url), standin(folder) as (_, second_url):
         addresses = quoted([first_url, second_url])
         config = configured("run.updates=7", "rollout.num_workers=2", f"vllm.addresses={addresses}", "run.hours=0.03")
-        result, _ = play(config, instruments=[at_update(2, first.kill)])
+        started = Listener(preparing=lambda *step: steps.append(step))
+        result, trained = play(config, instruments=[at_update(2, first.kill), started])
         version = version_of(second_url)
     counts = result.recorder.counts
+    assert steps == [("engines", 0, 2), ("engines", 1, 2), ("engines", 2, 2)], "their start is shown"
     assert counts["updates"] >= 7  # with weights as new as the staleness bound wants
-    assert version >= 5
+    assert 5 <= version <= trained.weights.version
+    assert counts["trained_turns"] > 0
     assert counts["fault/load"] + counts["fault/request_worker"] + counts["fault/request_restarted"] > 0
 
 
@@ -177,7 +166,7 @@ def test_engines_start_with_the_weights_that_ranks_go_on_with(monkeypatch, tmp_p
         learner.updates, learner._exported[7] = 7, trained
 
     monkeypatch.setattr(FsdpLearner, "load", load_checkpoint)
-    found = learning(prepare(config), restore=tmp_path)
+    found = trained_model(prepare(config), restore=tmp_path)
     served = load_file(export(found.vlm, tmp_path / "served") / "model.safetensors")
     wanted = load_file(trained / "model.safetensors")
     assert found.trainer.updates == 7

@@ -9,11 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from dartsim.config import from_tree, load, merge, preset, presets
-from dartsim.lab.virtual import modeled_twin
+from dartsim.config import from_tree, merge, preset, presets
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated, run_simulation
+from dartsim.run.run_prepared import build_here
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -90,7 +89,7 @@ def run(name, sure=(), **tables):
     store = Noted()
 
     async def main():
-        system = await build_simulated(prepared, store)
+        system = await build_here(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 
@@ -264,16 +263,3 @@ def test_ours_passes_over_tasks_that_taught_nothing():
     plain = {"curation": {"task_filter": {"max_mean": 1.0, "min_mean": 0.0}}}
     alike = run("dartsim", sure=(sure,), **plain)[0].recorder.offered
     assert min(alike.values()) > 0.8 * max(alike.values())
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("gpus", ["1gpu", "8gpu", "16gpu"])
-def test_our_presets_of_osworld_train_as_fast_as_dart_s_and_generate_less_in_vain(gpus):
-    """On the same GPUs, for eight hours of virtual time; `experiments.osworld_twins` makes longer runs."""
-    dart, ours = (
-        run_simulation(prepare(modeled_twin(load(preset_name=name, overrides=["run.hours=8.0"])))).figures
-        for name in (f"osworld-{gpus}", f"osworld-dartsim-{gpus}")
-    )
-    assert ours["trained_turns_per_minute"] > 0.9 * dart["trained_turns_per_minute"]
-    assert ours["wasted_share"] < 0.7 * dart["wasted_share"]
-    assert ours["generated_turns_per_minute"] < 0.7 * dart["generated_turns_per_minute"]

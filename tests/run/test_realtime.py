@@ -14,7 +14,7 @@ from dartsim.observe import ticker
 from dartsim.real.loop import RunLoop
 from dartsim.run.build import with_screenshots
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
+from dartsim.run.run_prepared import run_prepared
 from dartsim.store.sql import SqlStore
 
 
@@ -54,7 +54,7 @@ FAST = (
 def test_a_modeled_cluster_keeps_pace_with_the_clock():
     seen = []
     prepared = prepare(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(prepared, instruments=[ticker(seen.append, 0.5)])
+    result = run_prepared(prepared, instruments=[ticker(seen.append, 0.5)])
     assert not result.interrupted
     assert result.event_hash is None
     assert result.recorder.now >= 2.88
@@ -68,7 +68,7 @@ def test_a_run_that_was_torn_down_has_not_finished():
             raise KeyboardInterrupt
 
     prepared = prepare(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(prepared, instruments=[ticker(tear_down, 0.05)])
+    result = run_prepared(prepared, instruments=[ticker(tear_down, 0.05)])
     assert result.interrupted
     assert result.recorder.now < 2.88
 
@@ -89,21 +89,6 @@ def test_a_real_worker_needs_a_model():
 def test_parts_that_do_not_go_together_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         load(preset_name="dart", overrides=overrides)
-
-
-def test_a_model_learns_on_the_mock_desktop_in_real_time():
-    pytest.importorskip("torch")
-    from dartsim.run.learning import learning
-
-    parts = ['backend.desktops="mock"', 'backend.workers="local"', 'backend.learner="local"']
-    small = ["run.updates=2", "run.hours=0.05", "tasks.count=64", "tasks.held_out=8", "rollout.num_envs=8"]
-    small += ["curation.batch.min_groups=4", "curation.batch.max_groups=4"]
-    prepared = prepare(load(preset_name="tiny", overrides=[*parts, *small]))
-    trained = learning(prepared)
-    result = run_realtime(prepared, learning=trained)
-    assert result.recorder.counts["updates"] >= 2
-    assert trained.weights.version >= 2
-    assert result.recorder.counts["trained_turns"] > 0
 
 
 async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):

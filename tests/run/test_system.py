@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.run.system import only_error
 from dartsim.sim.perturb import Perturbation
-from tests.run.clusters import HOURS, check_accounts, check_all, check_drained, run, small
+from tests.run.clusters import HOURS, check_all, run, small
 
 SHARES = st.sampled_from([0.0, 0.0, 0.05, 0.4])
 
@@ -165,21 +165,6 @@ def test_updates_that_always_fail_train_nothing_and_lose_nothing():
     assert system.recorder.counts["fault/update"] == system.recorder.counts["failed_updates"] >= 2
     assert (system.data.ledger.trained, store.published) == (0, {0})
     assert system.recorder.counts["admitted_turns"] == 0
-
-
-def test_a_run_can_end_after_so_many_updates():
-    system, store, report = run(small(run={"updates": 2}))
-    check_drained(system)
-    check_accounts(system, store)
-    assert system.recorder.counts["updates"] == 2
-    assert report.virtual_seconds < HOURS * 3600.0 / 2
-
-
-def test_a_coupled_cluster_never_trains_on_old_weights():
-    coupled = {"curation": {"max_ahead": 4, "batch": {"min_groups": 2, "max_groups": 2}}}
-    system, _, _ = check_all(small("coupled", **coupled))
-    assert system.recorder.counts["updates"] >= 2
-    assert set(system.recorder.staleness) == {(0, 0)}
 
 
 def test_the_same_fault_in_several_parts_is_one_fault():

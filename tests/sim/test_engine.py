@@ -46,15 +46,6 @@ def decode_seconds(contexts, steps, profile=H100):
     )
 
 
-def test_one_request_takes_its_prefill_and_its_decoding():
-    bench = Bench()
-    job = bench.submit(3_000, 0, 1, 104, "mine")
-    bench.env.run()
-    assert bench.times() == pytest.approx([prefill_seconds(3_000, 1) + decode_seconds([3_001], 103)])
-    assert (job.state, job.payload) == (DONE, "mine")
-    assert bench.env.peek() == float("inf")
-
-
 def test_admission_is_first_in_first_out():
     """The small request behind the large one does not overtake it, although there is room."""
     bench = Bench(SMALL)

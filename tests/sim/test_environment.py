@@ -59,21 +59,6 @@ def test_a_failure_nobody_awaits_fails_the_run():
         run_virtual(main())
 
 
-async def test_a_resource_is_held_by_a_with_block():
-    resource = simpy.Resource(world(), capacity=1)
-    log = []
-
-    async def user(name):
-        with resource.request() as request:
-            await wait(request)
-            await asyncio.sleep(2)
-            log.append((name, now()))
-
-    await asyncio.gather(user("a"), user("b"))
-    assert log == [("a", 2.0), ("b", 4.0)]
-    assert resource.count == 0
-
-
 async def test_cancelling_a_wait_withdraws_the_request():
     resource = simpy.Resource(world(), capacity=1)
 
@@ -138,17 +123,6 @@ async def test_a_failure_in_the_instant_of_a_cancellation_harms_nobody():
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-
-
-async def test_an_interrupt_that_nobody_catches_arrives_at_the_waiter():
-    def process():
-        yield world().timeout(10)
-
-    running = world().process(process())
-    world().call_in(1, running.interrupt, "why")
-    with pytest.raises(simpy.Interrupt) as caught:
-        await wait(running)
-    assert caught.value.cause == "why"
 
 
 async def test_an_event_of_another_environment_is_refused():

@@ -1,5 +1,4 @@
 import math
-from statistics import fmean, stdev
 
 import numpy as np
 import pytest
@@ -51,12 +50,6 @@ def test_a_sampler_goes_through_the_blocks_of_draw(latency):
     assert [sample() for _ in range(2 * BLOCK)] == expected
 
 
-def test_lognormal_and_gamma_have_the_given_spread():
-    rng = np.random.default_rng(0)
-    assert stdev(Lognormal(5.3, 2.0).draw(rng, 100_000)) == pytest.approx(2.0, rel=0.02)
-    assert stdev(Gamma(5.3, 16.0).draw(rng, 100_000)) == pytest.approx(5.3 / 4, rel=0.02)
-
-
 def test_a_lognormal_by_median_has_that_median_and_sigma():
     latency = Lognormal.from_median(0.15, 1.9)
     assert math.exp(latency.mu) == pytest.approx(0.15, rel=1e-12)
@@ -70,17 +63,6 @@ def test_quantiles_are_met_and_the_ends_are_flat():
     assert draws.max() == pytest.approx(40.0)
     assert np.quantile(draws, 0.5) == pytest.approx(2.0, rel=0.02)
     assert np.quantile(draws, 0.7) == pytest.approx(math.sqrt(80), rel=0.04)  # half way in the logarithm
-
-
-def test_two_samplers_of_one_seed_agree_and_constants_draw_nothing():
-    rng = np.random.default_rng(5)
-    before = rng.bit_generator.state
-    sample = Constant(3.0).sampler(rng)
-    assert [sample(), sample()] == [3.0, 3.0]
-    assert rng.bit_generator.state == before
-    assert [ACT.sampler(np.random.default_rng(5))() for _ in range(2)] == [
-        ACT.sampler(np.random.default_rng(5))() for _ in range(2)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -146,11 +128,3 @@ def test_plain_data_becomes_a_distribution(spec, latency):
 def test_bad_data_is_refused_and_the_key_or_the_nearest_name_is_given(spec, key):
     with pytest.raises(ConfigError, match=key):
         from_spec(spec)
-
-
-def test_the_osworld_fit_has_the_quantiles_it_was_fitted_to():
-    draws = ACT.draw(np.random.default_rng(0), 100_000)
-    assert np.quantile(draws, [0.1, 0.5, 0.9]) == pytest.approx([2.39, 2.53, 4.10], abs=0.03)
-    assert fmean(draws) == pytest.approx(3.25, abs=0.04)
-    assert stdev(draws) == pytest.approx(3.19, abs=0.15)
-    assert ACT.mean == pytest.approx(3.245, abs=0.02)

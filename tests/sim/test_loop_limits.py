@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from dartsim.core.errors import Forbidden, LimitReached, Stalled
+from dartsim.core.errors import Forbidden, Stalled
 from dartsim.sim import SimLoop, run_virtual, run_virtual_reported
 
 
@@ -74,21 +74,6 @@ def test_a_stalled_run_leaves_nothing_behind():
     assert ended == [True]
 
 
-def test_the_virtual_time_limit_stops_the_run_at_that_time():
-    log = []
-
-    async def main():
-        while True:
-            await asyncio.sleep(4)
-            log.append(asyncio.get_running_loop().time())
-
-    reports = []
-    with pytest.raises(LimitReached, match="until=10 s"):
-        run_virtual(main(), until=10, on_end=reports.append)
-    assert log == [4.0, 8.0]
-    assert reports[0].virtual_seconds == 10.0
-
-
 def test_what_is_due_at_the_limit_still_happens():
     async def main():
         await asyncio.sleep(10)
@@ -115,17 +100,6 @@ def test_the_watchdog_sees_through_heartbeats():
         run_virtual(main(), stall_seconds=60, on_end=reports.append)
     assert "beats (" in str(caught.value)
     assert reports[0].virtual_seconds == 310.0
-
-
-def test_bad_limits_are_refused():
-    async def main():
-        pass
-
-    for options in ({"stall_seconds": 0}, {"every_seconds": -1}):
-        coroutine = main()
-        with pytest.raises(ValueError, match="must be positive"):
-            run_virtual(coroutine, **options)
-        coroutine.close()
 
 
 def test_on_advance_is_called_at_most_every_so_often_and_changes_nothing():
@@ -182,17 +156,6 @@ def test_the_second_ctrl_c_stops_a_main_task_that_does_not():
 
     with pytest.raises(KeyboardInterrupt):
         run_virtual(main())
-
-
-def test_another_handler_of_ctrl_c_is_left_alone():
-    async def main():
-        return signal.getsignal(signal.SIGINT)
-
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        assert run_virtual(main()) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 async def test_to_thread_runs_inline_and_passes_arguments():

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.errors import ConfigError, WorkerRestarted
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Content, Observation, Request, Task, Weights
 from dartsim.sim import run_virtual
@@ -131,12 +130,6 @@ def test_every_request_is_answered_once_unless_aborted_and_never_sooner_than_alo
             assert ended[number] >= at + batch + each - 1e-9
 
 
-@pytest.mark.parametrize("wrong", [{"batch": 0.0, "each": 0.0}, {"batch": -1.0}, {"each": -1.0}, {"max_batch": 0}])
-async def test_what_takes_no_time_is_refused(wrong):
-    with pytest.raises(ConfigError, match="a batch engine needs"):
-        engine(**wrong)
-
-
 # ---- workers
 
 
@@ -210,18 +203,3 @@ async def test_contents_of_what_waits_are_those_of_the_weights_that_it_meets():
     await asyncio.gather(first, second)
     assert model.batches[-1] == (1, [2])
     assert model.batches[0][0] == 0
-
-
-async def test_a_restart_kills_what_computes_and_what_waits():
-    worker = content_worker()
-    loop = asyncio.get_running_loop()
-    asked = [loop.create_task(worker.generate(request(1)))]
-    await asyncio.sleep(0.5)
-    asked.append(loop.create_task(worker.generate(request(2))))
-    await asyncio.sleep(0.0)
-    loading = loop.create_task(worker.load(Weights(1), SyncMode.RESTART))
-    await asyncio.wait(asked)
-    assert now() == 0.5
-    assert [type(task.exception()) for task in asked] == [WorkerRestarted] * 2
-    await loading
-    assert now() == 1.5 + RELOAD

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.core.errors import ConfigError
 from dartsim.sim import run_virtual
-from dartsim.sim.engine import ABORTED
 from dartsim.sim.measured_engines import SharedEngine
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.worker import SimWorker
@@ -43,18 +41,6 @@ async def test_each_slows_the_others_while_it_is_there():
     assert ended == {"a": pytest.approx(2.5), "b": pytest.approx(3.5)}
 
 
-async def test_what_leaves_lets_the_others_go_faster():
-    ended = {}
-    inner = engine()
-    first, _ = await asyncio.gather(ask(inner, ended, "a"), ask(inner, ended, "b"))
-    await asyncio.sleep(1.5)
-    assert inner.abort(first)
-    assert not inner.abort(first)
-    await asyncio.sleep(100.0)
-    assert ended == {"b": pytest.approx(2.5)}
-    assert first.state == ABORTED
-
-
 async def test_a_pause_freezes_and_a_factor_stretches():
     ended = {}
     inner = engine(factor=lambda: 1.5)
@@ -81,12 +67,6 @@ def test_every_request_takes_between_alone_and_among_all(asked, alone, beside):
     run_virtual(main())
     for number, at in enumerate(asked):
         assert alone - 1e-6 <= ended[number] - at <= alone + beside * (len(asked) - 1) + 1e-6
-
-
-@pytest.mark.parametrize("wrong", [{"alone": 0.0}, {"beside": -1.0}])
-async def test_what_takes_no_time_is_refused(wrong):
-    with pytest.raises(ConfigError, match="a shared engine needs"):
-        engine(**wrong)
 
 
 async def test_a_worker_with_such_an_engine_conforms():

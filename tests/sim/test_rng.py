@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import numpy as np
-
 from dartsim.core.rng import Streams
-from dartsim.sim import run_virtual
 
 
 def test_one_more_draw_in_a_stream_shifts_no_other():
@@ -40,16 +35,3 @@ def test_a_seed_of_a_name_advances_nothing():
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert source.seed_of("attempt/0") == seeds[0]
     assert source.rng("attempt/0").random() == Streams(5).rng("attempt/0").random()
-
-
-def test_streams_of_neighbouring_names_are_uncorrelated():
-    source = Streams(0)
-    a, b = source.rng("env/1").random(4000), source.rng("env/2").random(4000)
-    assert abs(np.corrcoef(a, b)[0, 1]) < 0.06
-
-
-def test_the_loop_hands_out_the_streams_of_its_seed():
-    async def main():
-        return asyncio.get_running_loop().rng("env/17").random()
-
-    assert run_virtual(main(), seed=9) == Streams(9).rng("env/17").random()

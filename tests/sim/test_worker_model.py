@@ -61,18 +61,6 @@ async def test_all_in_flight_are_computed_as_one_batch():
     assert list(replies[0].logprobs) == [-0.5, -0.1]
 
 
-async def test_a_later_request_is_computed_later_and_nothing_twice():
-    model = Echo()
-    engine = worker(model)
-
-    async def late() -> None:
-        await asyncio.sleep(0.5)
-        await engine.generate(request(2))
-
-    await asyncio.gather(engine.generate(request(1)), late())
-    assert sorted(n for _, batch in model.batches for n in batch) == [1, 2]
-
-
 async def test_kept_requests_are_answered_by_the_version_that_is_served_then():
     model = Echo()
     engine = worker(model)

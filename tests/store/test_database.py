@@ -81,13 +81,6 @@ def test_how_rewards_were_computed_is_read_while_the_run_goes_on(tmp_path, made)
     store.close()
 
 
-def test_a_database_that_is_opened_again_is_left_as_it_is(place):
-    make_tables(place.database())
-    before = dump(place.folder / DATABASE_FILE)
-    place.store().close()
-    assert dump(place.folder / DATABASE_FILE) == before
-
-
 @pytest.mark.parametrize("ours", [True, False])
 def test_another_layout_is_refused_and_left_alone(place, ours):
     if ours:

@@ -17,19 +17,6 @@ def blobs(tmp_path):
     return BlobStore(tmp_path / "screens")
 
 
-def test_everything_comes_back(place, made, blobs):
-    store = place.store(blobs=blobs)
-    trajectories = [made.ended(0), made.plain(1), made.ended(2, reward=None), made.ended(3, turns=())]
-    for trajectory in trajectories:
-        store.record(trajectory)
-    found = list(load_trajectories(store.database, blobs=blobs))
-    assert [made.same(*pair) for pair in zip(found, trajectories, strict=True)] == [True] * 4
-    first = found[0].turns[0]
-    assert (first.reply.tokens.dtype, first.reply.logprobs.dtype) == (np.int32, np.float32)
-    assert first.observation.screenshot.dtype == np.uint8
-    assert found[1].turns[0] == trajectories[1].turns[0]
-
-
 def test_what_is_asked_for_comes_back(place, made):
     store = place.store()
     trajectories = [made.plain(0), made.plain(1, reward=0.5), made.plain(2), made.plain(3, reward=None)]
@@ -78,13 +65,6 @@ def test_a_changed_row_is_reported(place, made, blobs, change, why):
     assert list(load_trajectories(store.database, blobs=blobs, on_torn=torn.append)) == []
     assert [one.attempt for one in torn] == [0]
     assert why in torn[0].why
-
-
-def test_pictures_in_another_place_are_reported(place, made, blobs):
-    store = place.store(blobs=blobs)
-    store.record(made.ended(0))
-    with pytest.raises(TornRecord, match="its screenshots are in another place"):
-        list(load_trajectories(store.database))
 
 
 def test_tokens_that_are_no_tokens_are_refused(place, made):

@@ -27,13 +27,6 @@ def test_attempts_never_rise_with_success_and_stay_in_their_range(a, b, one, oth
     assert least <= high <= low <= most
 
 
-def test_a_task_never_tried_gets_most():
-    rule = by_success()
-    assert rule.attempts("a") == 8
-    rule.learn("a", [])
-    assert rule.attempts("a") == 8
-
-
 def test_the_newest_rewards_of_a_task_decide():
     rule = by_success()
     rule.learn("a", [0.0] * 8)

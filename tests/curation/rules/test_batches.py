@@ -30,11 +30,6 @@ def ready_in_order(made, *ids, versions=None):
     ]
 
 
-def test_what_began_first_comes_first(made):
-    rule = batch_rule("started", min_groups=1, max_groups=2)
-    assert numbers(rule.select(ready_in_order(made, 3, 1, 2))) == [1, 2]
-
-
 def test_the_oldest_weights_come_first_then_what_was_begun_first(made):
     rule = batch_rule("weights", min_groups=1, max_groups=3)
     versions = {1: 5, 2: 4, 3: 5, 4: 6}

@@ -86,22 +86,6 @@ async def test_a_start_fails_after_its_time(provider, kind, seconds, cause):
     await struck.start(0)
 
 
-async def test_an_action_fails_instead_of_being_done(provider):
-    struck, _, _ = provider(("action_timeout", 0.0))
-    desktop = await struck.start(0)
-    with pytest.raises(EnvBroken) as failed:
-        await desktop.step("act")
-    assert (cause_of(failed.value), now()) == ("action_uncertain", 100.0)
-
-
-async def test_an_evaluator_fails_and_gives_no_score(provider):
-    struck, _, _ = provider(("evaluator_blind", 0.0))
-    desktop = await struck.start(0)
-    with pytest.raises(ScoreUnavailable) as failed:
-        await desktop.evaluate()
-    assert cause_of(failed.value) == "getter_failed"
-
-
 async def test_what_only_takes_longer_fails_nothing(provider):
     struck, _, faults = provider(("app_not_painted", 0.0, 12.0), ("host_overload", 0.0, 100.0, 0))
     desktop = await struck.start(0)

@@ -1,13 +1,11 @@
 """The table of faults: complete, sourced, and what a configuration makes of it."""
 
-from collections import Counter
-
 import pytest
 
 from dartsim.config.schema import FaultsConfig
 from dartsim.core import errors as core
 from dartsim.core.errors import ConfigError
-from dartsim.sim.faults import KINDS, PROFILES, Effect, Place, Scope, active_faults
+from dartsim.sim.faults import KINDS, PROFILES, Effect, Scope, active_faults
 from dartsim.sim.faults.kinds import FUZZ_PLACES
 
 
@@ -24,15 +22,6 @@ def test_every_kind_says_what_happens_how_often_and_where_it_is_known_from(kind)
     assert kind.scope is not Scope.CALL or kind.rates["hostile"] <= 0.1
     seen = kind.effect in (Effect.FAILS, Effect.LOST, Effect.TORN)
     assert kind.cause or not seen or kind.source.startswith("measured") or kind.place in FUZZ_PLACES
-
-
-def test_the_osworld_profile_is_as_bad_as_is_plausible():
-    shares = Counter()
-    for kind in KINDS.values():
-        if kind.scope is Scope.CALL and kind.effect is Effect.FAILS:
-            shares[kind.place] += kind.rates["osworld"]
-    assert 0.01 <= shares[Place.START] + shares[Place.SETUP] <= 0.03
-    assert 0.001 <= shares[Place.STEP] + shares[Place.SCREENSHOT] <= 0.005
 
 
 def test_causes_of_faults_that_fail_are_words_of_the_real_ones():
