@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import struct
 import tomllib
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dartsim.config import Config, from_tree, merge, preset
+from dartsim.config import Config, from_tree, load, merge, preset
+from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe import Instrument, Recorder
-from dartsim.observe.rundir import RunDir
+from dartsim.observe.recording import ATTEMPTS
+from dartsim.observe.rundir import STATUS, RunDir
 from dartsim.run.execute import execute
 
 SMALL = tomllib.loads((Path(__file__).parents[1] / "run" / "small.toml").read_text(encoding="utf-8"))

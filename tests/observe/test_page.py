@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +19,6 @@ from hypothesis import strategies as st
 from dartsim.cli.live import site_of
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe.page.documents import levels
 from dartsim.observe.page.file import bundle, page_file, site_documents
 from dartsim.observe.page.runs import differences
@@ -32,6 +29,8 @@ from dartsim.observe.states import POPULATIONS
 from dartsim.run.execute import execute
 from dartsim.run.resume import resumable
 from dartsim.run.watch import Watch
+from tests.observe.conftest import HOSTILE, SCREENS
+
 
 def document(folder, *parts):
     return site_of([folder], folder.parent).get([folder.name, *parts])

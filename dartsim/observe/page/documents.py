@@ -96,6 +96,7 @@ class RunDocuments:
         self.folder = folder
         self._drawn_actions = drawn_actions
         self._read: dict[str, tuple[Any, Any]] = {}
+        self._drawn: dict[str, tuple[str, Any]] = {}
         self._documents: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
             "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS, STATES)),
             "states": (states, ()),
@@ -116,7 +117,11 @@ class RunDocuments:
             return self.chunk(rest)
         if name == "attempt" and rest.lstrip("-").isdecimal():
             return self.attempt(int(rest))
-        return self._documents[path][0]()
+        revision, compute = self.revision(path), self._documents[path][0]
+        known = self._drawn.get(path)  # many viewers ask for the same
+        if known is None or known[0] != revision:
+            known = self._drawn[path] = revision, compute()
+        return known[1]
 
     def revision(self, path: str) -> str:
         """Return a text that changes whenever a document does."""

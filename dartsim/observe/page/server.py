@@ -57,6 +57,7 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 64
     block_on_close = False
 
     def __init__(self, site: Site, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
