@@ -28,7 +28,6 @@ class ImageVariant(StrEnum):
     """Variants of our desktop image."""
 
     SKELETON = "skeleton"
-    FULL = "full"
     APPS = "apps"
     VM = "vm"
 
@@ -36,8 +35,8 @@ class ImageVariant(StrEnum):
 VariantOption = Annotated[
     ImageVariant,
     typer.Option(
-        help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own; "
-        "apps: minutes, that with OSWorld's applications; vm: minutes, a virtual machine with the Debian of full."
+        help="skeleton: a second, with this machine's /usr mounted; apps: minutes, a Debian of its own with "
+        "OSWorld's applications; vm: minutes, a virtual machine with a small Debian."
     ),
 ]
 Host = Annotated[
@@ -55,7 +54,6 @@ def build(
 
     Examples:
         dartsim desktop build
-        dartsim desktop build --variant full
         dartsim desktop build --variant apps
         dartsim desktop build --variant vm
     """
@@ -93,7 +91,7 @@ def start(
     Examples:
         dartsim desktop start --app mousepad --show desktop.png --seconds 0
         dartsim desktop start --vnc
-        dartsim desktop start --variant full --host ssh://me@vm-1 --bind 10.0.0.5
+        dartsim desktop start --variant apps --host ssh://me@vm-1 --bind 10.0.0.5
         dartsim desktop start --variant vm --set desktop.disk=/data/Ubuntu.qcow2 \
           --set desktop.memory_mib=6144 --show desktop.png --seconds 0
     """
