@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
 from pathlib import Path
@@ -227,23 +227,23 @@ def compare(
         config = _simulated(with_settings(scheduler_config(scheduler, on), overrides or {}))
         prepare(config)
         arms[name] = scheduler, config
-    ended: dict[tuple[str, int], EndedRun] = {}
+    ended: dict[str, list[tuple[ComparedRun, EndedRun]]] = {name: [] for name in arms}
 
-    def with_seeds(count: int) -> Comparison:
+    def with_seeds(count: int, names: Collection[str]) -> Comparison:
         start = max(numbers, default=-1) + 1
         numbers.extend(range(start, start + count - len(numbers)))
-        runs = [
+        left = [
             ComparedRun(name, seeded, _replay(name, scheduler, seeded, on, overrides or {}))
             for name, (scheduler, config) in arms.items()
-            for seeded in (with_settings(config, {"run.seed": seed}) for seed in numbers)
+            for seed in (numbers[len(ended[name]) : count] if name in names else ())
+            for seeded in [with_settings(config, {"run.seed": seed})]
         ]
-        keys = [(run.scheduler, run.config.run.seed) for run in runs]
-        left = [run for run, key in zip(runs, keys, strict=True) if key not in ended]
-        made = make_runs(left, Console(file=StringIO()), processes=processes)
-        ended.update({(run.scheduler, run.config.run.seed): end for run, end in zip(left, made, strict=True)})
-        return Comparison.of(runs, [ended[key] for key in keys], with_seeds=with_seeds)
+        for run, made in zip(left, make_runs(left, Console(file=StringIO()), processes=processes), strict=True):
+            ended[run.scheduler].append((run, made))
+        pairs = [pair for own in ended.values() for pair in own]
+        return Comparison.of([run for run, _ in pairs], [made for _, made in pairs], with_seeds=with_seeds)
 
-    return with_seeds(len(numbers))
+    return with_seeds(len(numbers), arms)
 
 
 def _replay(

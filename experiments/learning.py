@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dartsim.lab.sweep import ArmRun, Report, finished, sweep
+from dartsim.lab.sweep import ArmRun, Report, Results, sweep
 from experiments.charts import COLORS, MARKERS, label_axes
 from experiments.learning_suites import LearningRun
 from experiments.study import Figures, Options, interval
@@ -40,7 +40,8 @@ def learning_sweep(options: Options, name: str, runs: Sequence[LearningRun]) -> 
     os.environ["OMP_NUM_THREADS"] = "1"  # before a worker process imports torch
     results = options.results or FOLDER / f"{name}.jsonl"
     wanted = {run.key: run for run in (ArmRun(one.arm, one.seed, one) for one in runs)}
-    left = [run for key, run in wanted.items() if key not in finished(results)]
+    known = Results(results)
+    left = [run for key, run in wanted.items() if key not in known]
     folder = results.parent.absolute()
     options.console.print(f"{len(wanted) - len(left)} of {len(wanted)} runs are finished, in {results}", soft_wrap=True)
     bases = {run.spec.base_folder(folder): ArmRun("base model", run.seed, run.spec) for run in left}

@@ -23,7 +23,6 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.lab.comparison import half_width
-from dartsim.lab.virtual import as_json
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.rundir import METRICS, read_run
 from dartsim.observe.timings import read_timings
@@ -167,7 +166,7 @@ def measure(options: Options) -> Figures:
         **{name: fmean(run[name] for run in runs) for name in AVERAGED},
         **{name: sum(run[name] for run in runs) for name in SUMMED},
         "images_max": max(run["images_max"] for run in runs),
-        **as_json(mean_checks(runs)),
+        **mean_checks(runs),
         "runs": runs,
         "load_average": round(load_average, 2),
         "config": sizes(configs[0]),

@@ -25,7 +25,7 @@ from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import VLLM_PYTHON
 from dartsim.lab.measure import measure as measured_by
-from dartsim.lab.virtual import COMPARED, TwinCheck, as_json, compare, twin
+from dartsim.lab.virtual import COMPARED, compare, compared_figures, twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
 from experiments.arms import declared
@@ -57,7 +57,7 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
         predicted, _ = execute(twin(real, measured, done.summary, path / TIMINGS), folder / "twin")
         return {
             "seed": real.run.seed,
-            **as_json(compare(done.summary, predicted.summary)),
+            **compare(compared_figures(done.summary), compared_figures(predicted.summary)),
             "success_rate_first": done.summary["success_rate_initial"],
             "success_rate_last": done.summary["success_rate_final"],
             **requests(done.summary),
@@ -95,7 +95,7 @@ def measure(options: Options) -> Figures:
         "backend": own.backend,
         **{name: mean(run[name] for run in runs) for name in AVERAGED},
         **{name: sum(run[name] for run in runs) for name in SUMMED},
-        **as_json(mean_checks(runs)),
+        **mean_checks(runs),
         "runs": runs,
         "load_average": round(load_average, 2),
         "config": sizes(configs[0]),
@@ -131,14 +131,14 @@ def require_vllm() -> None:
         )
 
 
-def mean_checks(runs: Sequence[Figures]) -> list[TwinCheck]:
+def mean_checks(runs: Sequence[Figures]) -> Figures:
     """Return measured beside predicted, each the mean of the runs that have it."""
 
-    def average(which: str, name: str) -> float | None:
-        values = [run[which][name] for run in runs if run[which][name] is not None]
-        return mean(values) if values else None
+    def averages(which: str) -> dict[str, float | None]:
+        values = {name: [run[which][name] for run in runs if run[which][name] is not None] for name in COMPARED}
+        return {name: mean(known) if known else None for name, known in values.items()}
 
-    return [TwinCheck(name, average("measured", name), average("predicted", name)) for name in COMPARED]
+    return compare(averages("measured"), averages("predicted"))
 
 
 def worst_error(figures: Figures) -> tuple[str, float]:

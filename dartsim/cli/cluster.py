@@ -316,7 +316,7 @@ def _server(url: str, model: str | None, loads: list[Load], minutes: float, file
             row["figure"],
             row["measured"],
             row["predicted"],
-            f"{row['error']:+.1%}",
+            _error(row["error"]),
             "fitted" if row["fitted"] else "",
         )
         for row in rows
@@ -351,22 +351,21 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
 def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Done:
     """Run the twin, and return its figures beside the run's."""
     from dartsim.lab.progress import run_bar
-    from dartsim.lab.virtual import as_json, compare
+    from dartsim.lab.virtual import compare, compared_figures
     from dartsim.run.execute import execute
 
     folder = new_folder("twin", run)
     with run_bar(errors, "twin", twin.run.hours) as bar:
         done, ended = execute(twin, folder, [bar])
-    checks = compare(summary, done.summary)
+    compared = compare(compared_figures(summary), compared_figures(done.summary))
     if ended.interrupted:
         errors.print("the twin was interrupted: its figures cover only what ran")
     rows = [
-        (
-            check.figure.replace("_", " "),
-            check.measured,
-            check.predicted,
-            None if check.relative_error is None else f"{check.relative_error:+.1%}",
-        )
-        for check in checks
+        (name.replace("_", " "), value, compared["predicted"][name], _error(compared["relative_error"][name]))
+        for name, value in compared["measured"].items()
     ]
-    return {**as_json(checks), "run_dir": str(folder)}, ["", table(["", "#measured", "#predicted", "#error"], rows)]
+    return {**compared, "run_dir": str(folder)}, ["", table(["", "#measured", "#predicted", "#error"], rows)]
+
+
+def _error(value: float | None) -> str | None:
+    return None if value is None else f"{value:+.1%}"

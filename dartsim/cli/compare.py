@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,7 +91,16 @@ def compare(
             "3 if it stays undecided. Repeatable.",
         ),
     ] = None,
-    max_seeds: Annotated[int, typer.Option(min=2, help="Most seeds of each scheduler that --fail-if may use.")] = 20,
+    until_ranked: Annotated[
+        bool,
+        typer.Option(
+            help="Add seeds until the order of the schedulers by trained turns is decided with at most 5 % probability "
+            "of any error; one whose place is decided gets no more. Exits with 3 if it stays undecided."
+        ),
+    ] = False,
+    max_seeds: Annotated[
+        int, typer.Option(min=3, help="Most seeds of each scheduler for --until-ranked and --fail-if.")
+    ] = 20,
     junit: Annotated[
         Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")
     ] = None,
@@ -101,13 +110,15 @@ def compare(
     r"""Run schedulers with the same seeds, and rank them by trained turns, with confidence intervals.
 
     It prints a table and writes a page. With --on, only the scheduler of each preset or file is used; cluster, tasks
-    and latencies are those of --on. Each run's folder is inside the comparison's. The same command finishes an
-    interrupted comparison; with more --seeds it adds only the new runs. "Differs" means that the 95 % interval of the
-    paired difference to the best scheduler excludes 0.
+    and latencies are those of --on. Each run's folder is inside the comparison's. A run that an earlier comparison
+    beside it made with the same configuration, seed and code is copied. So the same command finishes an interrupted
+    comparison, and after a change of one scheduler only its runs are made. "Differs" means that the 95 % interval of
+    the paired difference to the best scheduler excludes 0.
 
     Examples:
         dartsim compare coupled dart-measured
         dartsim compare coupled dart --faults hostile --hours 48 --until-steady 3%
+        dartsim compare dart areal-eta4 verl-async prime-rl --on osworld --hours 2 --until-ranked
         dartsim compare mine.toml areal-eta4 --on cluster.toml --seeds 5 \
           --fail-if "trained_turns_per_minute < 0.95 * areal-eta4" --junit gate.xml
     """
@@ -116,25 +127,31 @@ def compare(
     from dartsim.lab.comparison import classes_over_seeds
     from dartsim.lab.gate import Comparison, write_junit
     from dartsim.lab.study_document import comparison_document
+    from dartsim.lab.sweep import RESULTS, Results
 
-    seeds = max(seeds, 2) if fail_if else seeds
+    seeds = max(seeds, 3 if until_ranked else 2 if fail_if else 1)
     given = settings(overrides, hours, None, faults, until_steady=until_steady)
-    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if else 0), on)
+    possible = plan(schedulers, given, max(seeds, max_seeds if fail_if or until_ranked else 0), on)
     _check_conditions(fail_if or [], possible, junit)
-    folder = out_folder or new_or_interrupted(possible, seeds)
+    names = list(dict.fromkeys(run.scheduler for run in possible))
+    short = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2}-more"]
+    folder = out_folder or new_folder("-".join(["compare", *short]))
     possible = runs_in(folder, possible)
-    if not _is_part(folder, possible, seeds):
-        raise ConfigError(f"{folder} already exists; name another folder with --out")
+    refuse_others(folder, possible)
+    finished = Results(folder.parent / RESULTS)
+    counts = dict.fromkeys(names, 0)
     ended: list[EndedRun] = []
 
-    def with_seeds(count: int) -> Comparison:
+    def with_seeds(count: int, names: Collection[str]) -> Comparison:
         nonlocal ended
-        runs = [run for run in possible if run.config.run.seed < count]
+        counts.update(dict.fromkeys(names, count))
+        runs = [run for run in possible if run.config.run.seed < counts[run.scheduler]]
         with report_interrupt(lambda: _progress_so_far(runs, folder)):
-            ended = make_runs(runs, errors, processes)
+            ended = make_runs(runs, errors, processes, finished)
         return Comparison.of(runs, ended, updates=_common_updates(ended), with_seeds=with_seeds)
 
-    compared, results = with_seeds(seeds).decide(fail_if or (), max_seeds)
+    compared, results = with_seeds(seeds, names).decide(fail_if or (), max_seeds)
+    compared, undecided = compared.rank(max_seeds) if until_ranked else (compared, [])
     last = _common_updates(ended)
     folders = {
         name: [run.path for run in possible if run.path and run.scheduler == name] for name in compared.schedulers
@@ -145,7 +162,9 @@ def compare(
     }
     # Published figures only apply to a preset on its own cluster.
     rows = scheduler_rows(compared, classes, last, PUBLISHED if on is None else {})
-    heads, notes = [f"#{name}" for name in compared.schedulers], _notes(classes, ended)
+    heads, notes = [f"#{name}" for name in compared.schedulers], _notes(compared, classes, ended)
+    if until_ranked:
+        notes.append(_order(compared, undecided))
     tables = [{"title": "Schedulers", "heads": ["", *heads], "rows": rows}]
     document = comparison_document(compared, folders, tables, notes)
     page = write_study(folder, document, [own[0] for own in folders.values() if own])
@@ -161,7 +180,7 @@ def compare(
         console.say(str(line))
     if junit is not None:
         write_junit(compared, results, junit)
-    _end(compared, results)
+    _end(compared, results, undecided)
 
 
 def _common_updates(ended: Sequence[EndedRun]) -> int | None:
@@ -169,7 +188,20 @@ def _common_updates(ended: Sequence[EndedRun]) -> int | None:
     return min((len(run.update_hours) for run in ended if not run.summary.get("failure")), default=0) or None
 
 
-def _notes(classes: Mapping[str, Mapping[str, Any]], ended: Sequence[EndedRun]) -> list[str]:
+def _order(compared: Comparison, undecided: Sequence[tuple[str, str]]) -> str:
+    """Return the decided order of the schedulers, in words."""
+    if undecided:
+        pairs = "; ".join(f"{one} and {two}" for one, two in undecided)
+        return f"undecided with {len(compared.seeds)} seeds (raise --max-seeds, or --hours): {pairs}"
+    order = ", ".join(
+        f"{rank.scheduler} ({len(compared.figures[rank.scheduler])})"
+        for rank in compared.ranking()
+        if rank.scheduler not in compared.failures
+    )
+    return f"the order is decided, with at most 5 % probability of an error (number of seeds): {order}"
+
+
+def _notes(compared: Comparison, classes: Mapping[str, Mapping[str, Any]], ended: Sequence[EndedRun]) -> list[str]:
     """Return what a reader of the figures has to know; ``classes``: the classes of tasks by scheduler."""
     lines = [NOTE]
     lines += [
@@ -179,8 +211,9 @@ def _notes(classes: Mapping[str, Mapping[str, Any]], ended: Sequence[EndedRun]) 
         for name, own in classes.items()
         for share in own["starved_classes"] or ()
     ]
-    if len(ended) > len(classes):
-        lines.append(f"means over {len(ended) // len(classes)} seeds, ± half the 95 % confidence interval")
+    if len(compared.seeds) > 1:
+        numbers = sorted({len(rows) for rows in compared.figures.values()})
+        lines.append(f"means over {' to '.join(map(str, numbers))} seeds, ± half the 95 % confidence interval")
     if any(made.summary.get("surrogate") for made in ended):
         lines.append("surrogate policy: outcomes are drawn, nothing was learned")
     return lines
@@ -201,11 +234,11 @@ def _as_json(compared: Comparison, facts: Mapping[str, Any]) -> list[dict[str, A
             **row,
         }
         for name in compared.schedulers
-        for seed, row in zip(compared.seeds, compared.figures[name], strict=True)
+        for seed, row in zip(compared.seeds, compared.figures[name], strict=False)
     ]
 
 
-def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
+def _end(compared: Comparison, results: Sequence[ConditionResult], undecided: Sequence[tuple[str, str]]) -> None:
     """Report failures, and end the command with its exit code."""
     lines = [f"failed: {failure}" for failure in compared.failures.values()]
     unmet = [result for result in results if not result.passed]
@@ -216,7 +249,7 @@ def _end(compared: Comparison, results: Sequence[ConditionResult]) -> None:
         raise typer.Exit(1)
     if compared.failures:
         raise typer.Exit(KINDS["nothing_trained"].code)
-    if unmet:
+    if unmet or undecided:
         raise typer.Exit(UNDECIDED)
 
 
@@ -265,29 +298,19 @@ def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
     return [replace(run, path=folder / f"{run.scheduler}-seed{run.config.run.seed}") for run in runs]
 
 
-def new_or_interrupted(runs: Sequence[ComparedRun], seeds: int) -> Path:
-    """Return a new folder in runs/, or that of the same comparison, if that was interrupted."""
-    names = list(dict.fromkeys(run.scheduler for run in runs))
-    short = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2}-more"]
-    name = "-".join(["compare", *short])
-    return new_folder(name, unless=lambda folder: _is_part(folder, runs_in(folder, runs), seeds))
+def refuse_others(folder: Path, runs: Sequence[ComparedRun]) -> None:
+    """Refuse a folder with anything else than a comparison of these schedulers with the same settings.
 
-
-def _is_part(folder: Path, runs: Sequence[ComparedRun], seeds: int) -> bool:
-    """Return whether a folder is new, or contains only a part of this comparison, such as fewer seeds.
-
-    Args:
-        folder: The folder.
-        runs: All runs that the comparison may need.
-        seeds: The number of seeds that it always needs.
+    Raises:
+        ConfigError: If it has.
     """
-    if not folder.exists():
-        return True
-    paths = [run.path for run in runs if run.path is not None]
-    started = [run for run in runs if run.path is not None and (run.path / CONFIG).is_file()]
-    page, document = folder / STUDY_PAGE, folder / STUDY
-    ended = page.exists() and all(run.finished for run in runs if run.config.run.seed < seeds)
-    return not ended and all(run.same_config for run in started) and set(folder.iterdir()) <= {*paths, page, document}
+    known = {folder / name for name in (STUDY_PAGE, STUDY)} | {run.path for run in runs}
+    others = sorted(set(folder.iterdir()) - known) if folder.exists() else []
+    others += [run.path for run in runs if run.path and (run.path / CONFIG).is_file() and not run.same_config]
+    if others:
+        raise ConfigError(
+            f"{folder} holds {others[0].name}, which is no part of this comparison; name another folder with --out"
+        )
 
 
 def _progress_so_far(runs: Sequence[ComparedRun], folder: Path) -> str:

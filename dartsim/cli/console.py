@@ -126,31 +126,19 @@ def is_output_error(error: OSError) -> bool:
     return error.errno in OUTPUT_ERRORS and error.filename is None
 
 
-class _SecretHidingFormatter(logging.Formatter):
-    """Formats log records without the secrets that they may quote."""
+class _LogFormatter(logging.Formatter):
+    """Formats log records as plain text, without the secrets that they may quote."""
 
     def format(self, record: logging.LogRecord) -> str:
         from dartsim.core.secrets import redact
 
-        return redact(super().format(record))
-
-
-class _StderrHandler(logging.Handler):
-    """Prints log records above the progress bar, if there is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            errors.say(self.format(record))
-        except Exception:  # as in every handler, a broken record must not stop the program
-            self.handleError(record)
+        return printable(redact(super().format(record)))
 
 
 def hide_secrets_in_logs() -> None:
     """Write warnings to standard error, as Python does by default, but without secrets."""
-    handler = _StderrHandler()
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(_SecretHidingFormatter("%(message)s"))
-    logging.lastResort = handler
+    assert logging.lastResort is not None, "Python writes warnings without it"
+    logging.lastResort.setFormatter(_LogFormatter("%(message)s"))
 
 
 def printable(text: str) -> str:

@@ -97,14 +97,14 @@ def evaluate(
           --keep-successes runs/pool
         dartsim eval runs/desktop-seed0 --rescore
     """
-    from dartsim.observe.rundir import CONFIG
+    from dartsim.observe.rundir import CONFIG, read_run
 
     if rescore:
         _rescore(target, json_file)
         return
     if keep is not None and keep.exists() and not results:
         raise ConfigError(f"{keep} already exists; name another folder with --keep-successes")
-    run = _run_of(target)
+    run = read_run(target) if target is not None and target.is_dir() else None
     file = target if run is None else run.path / CONFIG
     if results:
         _import(_load(file, overrides or ()), results, keep, json_file)
@@ -126,15 +126,6 @@ def evaluate(
     if masked := sum(sum(budget["masked"].values()) for budget in figures["budgets"]):
         errors.say(f"{masked} attempts are masked; the same command with --out {figures['out']} makes them again")
         raise typer.Exit(1)
-
-
-def _run_of(target: Path | None) -> RunDir | None:
-    """Return the finished run whose model is evaluated; None if a configuration is named."""
-    from dartsim.observe.rundir import read_run
-
-    if target is None or not target.is_dir():
-        return None
-    return read_run(target)
 
 
 def _evaluate(

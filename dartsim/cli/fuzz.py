@@ -97,8 +97,8 @@ def fuzz(
     except KeyboardInterrupt:
         failure, interrupted = _shortest(failures) if failures else None, True
         errors.print("interrupted: these are the finished runs; the same command searches the same cases again")
-    wall, lines = time.monotonic() - began, list[str]()
-    figures = {
+    wall = time.monotonic() - began
+    figures: dict[str, Any] = {
         "seeds": tally.runs,
         "simulated_hours": round(tally.hours, 3),
         "violations": int(failure is not None),
@@ -114,12 +114,14 @@ def fuzz(
         "schedulers": dict(sorted(tally.schedulers.items())),
     }
     if failure is not None:
-        broken = _write_failure(failure, out_folder)
-        figures |= broken[0]
-        lines = broken[1]
+        token = failure.case.token()
+        failure, facts = _written(failure.case, lambda name: out_folder or new_folder(f"fuzz-{name}"))
+        figures |= {"token": token, **facts}
     console = result(figures, json_file)
-    for line in lines:
-        console.say(line)
+    if failure is not None:
+        replay = shlex.join(["dartsim", "fuzz", "--replay", figures["token"], *plugin_words()])
+        for line in (_verdict(failure), f"folder: {figures['folder']}", replay):
+            console.say(line)
     rules, kinds = plural(len(tally.schedulers), "scheduler"), plural(len(tally.injected), "kind")
     console.print(
         f"{'no' if failure is None else 'a'} rule was broken: {plural(tally.runs, 'run')}, "
@@ -139,19 +141,16 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
     Raises:
         typer.Exit: With 1 if it broke a rule again.
     """
-    from dartsim.fuzz import from_token, run_case
-    from dartsim.fuzz.case_directory import write_case_directory
+    from dartsim.fuzz import from_token
 
     case = from_token(token)
     refuse_unwritable("--out", out_folder or Path("runs"), folder=True)
-    with _silence():
-        replayed = run_case(case, keep=True)
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.
-    folder = write_case_directory(out_folder or Path("runs") / f"replay-{replayed.event_hash}", replayed)
-    console = result({**_facts(replayed, folder), "virtual_seconds": replayed.seconds}, json_file)
+    replayed, facts = _written(case, lambda name: out_folder or Path("runs") / f"replay-{name}")
+    console = result({**facts, "virtual_seconds": replayed.seconds}, json_file)
     console.say(_verdict(replayed))
     console.print(f"event hash {replayed.event_hash}, {replayed.seconds:g} virtual seconds")
-    console.say(f"folder: {folder}")
+    console.say(f"folder: {facts['folder']}")
     if replayed.failed:
         raise typer.Exit(1)
 
@@ -219,21 +218,15 @@ def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
     return min(failures, key=lambda failure: len(failure.case.token()))
 
 
-def _write_failure(failure: CaseResult, out_folder: Path | None) -> tuple[dict[str, Any], list[str]]:
-    """Replay a failure and write its folder; return the facts, and lines with the command that replays it."""
+def _written(case: Case, folder_of: Callable[[str], Path]) -> tuple[CaseResult, dict[str, Any]]:
+    """Run a case and write its folder, named by the hash of its events; return the result, and the facts for JSON."""
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory
 
     with _silence():
-        replayed = run_case(failure.case, keep=True)
-    folder = write_case_directory(out_folder or new_folder(f"fuzz-{replayed.event_hash}"), replayed)
-    token = failure.case.token()
-    replay = shlex.join(["dartsim", "fuzz", "--replay", token, *plugin_words()])
-    return {"token": token, **_facts(replayed, folder)}, [_verdict(replayed), f"folder: {folder}", replay]
-
-
-def _facts(result: CaseResult, folder: Path) -> dict[str, Any]:
-    return {"rule": result.rule, "text": result.text, "event_hash": result.event_hash, "folder": str(folder)}
+        ended = run_case(case, keep=True)
+    folder = write_case_directory(folder_of(ended.event_hash), ended)
+    return ended, {"rule": ended.rule, "text": ended.text, "event_hash": ended.event_hash, "folder": str(folder)}
 
 
 def _verdict(result: CaseResult) -> str:

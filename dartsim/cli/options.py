@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -211,14 +211,14 @@ def settings(
     return [*(overrides or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
 
 
-def new_folder(name: str, base: Path = Path("runs"), unless: Callable[[Path], bool] = lambda folder: False) -> Path:
-    """Return the first of runs/NAME, runs/NAME-2 and so on that is unused or that ``unless`` accepts.
+def new_folder(name: str, base: Path = Path("runs")) -> Path:
+    """Return the first of runs/NAME, runs/NAME-2 and so on that is unused.
 
     Raises:
         ConfigError: If it cannot be created.
     """
     number = 1
-    while (path := base / (name if number == 1 else f"{name}-{number}")).exists() and not unless(path):
+    while (path := base / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     refuse_unwritable("--out", path, folder=True)
     return path

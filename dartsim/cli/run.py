@@ -110,22 +110,17 @@ def run(
         _resume(Path(scheduler), settings(overrides, hours, None), json_file)
         return
     changes = [*backend_overrides(backend, workers), *env_overrides(env)]
-    asked = settings(overrides, hours, seed, faults)
+    options = settings(overrides, hours, seed, faults, until_steady=until_steady)
     default = "desktop" if backend == "desktop" else "errands"
-    resolved = load_config(scheduler, default=default, on=None if twin else on, overrides=[*changes, *asked])
     if twin:
         from dartsim.lab.compared_runs import scheduler_config
         from dartsim.lab.virtual import modeled_twin
 
-        resolved = modeled_twin(resolved)
-        if on is not None:  # only now: a cluster needs a surrogate policy
-            resolved = scheduler_config(resolved, on, asked)
-    if until_steady is not None:
-        from dartsim.lab.virtual import with_settings
-
-        resolved = with_settings(
-            resolved, {"run.until_steady": until_steady}
-        )  # only now, because a twin may come from a real configuration
+        # A cluster and an end when steady are for modeled runs only, so they come after the real configuration.
+        real = load_config(scheduler, default=default, overrides=[*changes, *settings(overrides, hours, seed, faults)])
+        resolved = scheduler_config(modeled_twin(real), on, options)
+    else:
+        resolved = load_config(scheduler, default=default, on=on, overrides=[*changes, *options])
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate
         from dartsim.run.prepare import refuse_missing_packages

@@ -73,7 +73,7 @@ def check_run(config: Config) -> dict[str, Any]:
         "engines": _with_placement(config, "workers", config.backend.engine_backend.plan(config)),
         "desktops": _with_placement(config, "desktops", config.backend.desktop_backend.plan(config)),
         "learner": _with_placement(config, "learner", config.backend.learner_backend.plan(config)),
-        "memory": None if needed is None else needed.as_json(),
+        "memory": None if needed is None else needed.figures,
         "tasks": None if checked is None else {"list": config.tasks.list_name, **asdict(checked)},
         "missing": [asdict(check) for check in lacking],
     }
@@ -230,7 +230,7 @@ def _tasks(config: Config) -> Iterator[Check]:
 
 
 def _gpus(needed: Estimate, listed: str | None) -> Iterator[Check]:
-    wanted = {gpu.number for gpu in needed.gpus if gpu.host == HERE}
+    wanted = {number for host, number in needed.gpus if host == HERE}
     there = len(listed.split("; ")) if listed else 0
     if wanted and max(wanted) >= there:
         found = f"{there} on this machine ({listed or 'no nvidia-smi'})"

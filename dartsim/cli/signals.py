@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: end a command cleanly, or defer the signal until a short piece of work is done."""
+"""SIGINT and SIGTERM: end a command cleanly."""
 
 from __future__ import annotations
 
@@ -51,32 +51,6 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     if not callable(handler):
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM until a short piece of work ends, such as a database transaction.
-
-    An interruption inside a library's cleanup would be logged as an error of the library.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[tuple[int, FrameType | None]] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda number, frame: received.append((number, frame)))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for first, frame in received[:1]:
-            handler = before[signal.Signals(first)]
-            if callable(handler):
-                handler(first, frame)
-            elif handler is not signal.SIG_IGN:
-                signal.raise_signal(first)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from dartsim.cli.options import (
     new_folder,
     settings,
 )
-from dartsim.cli.signals import report_interrupt, undisturbed
+from dartsim.cli.signals import report_interrupt
 from dartsim.core.words import significant
 from dartsim.observe.rundir import STUDY_PAGE
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dartsim.lab.gate import Comparison
     from dartsim.lab.study import Study, StudySpec, Trial
 
-DATABASE, BEST, FRONT = "study.db", "best.toml", "front-{}.toml"
+JOURNAL, BEST, FRONT = "study.log", "best.toml", "front-{}.toml"
 DEFAULT = "steady_turns_per_minute"
 """The default objective. It counts whole updates, because one update more or less at the ends of a window matters more
 than most settings.
@@ -79,8 +79,8 @@ def tune(
 ) -> None:
     r"""Find better settings by simulation, and write them as a TOML file for the real run.
 
-    The study is stored in FOLDER/study.db: the same command with --out FOLDER resumes it, after Ctrl-C or with a larger
-    --budget.
+    The study is stored in FOLDER/study.log: the same command with --out FOLDER resumes it, after Ctrl-C or with a
+    larger --budget.
 
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
@@ -169,7 +169,7 @@ def search(
     from dartsim.lab.study import Study
     from dartsim.lab.study_document import TRIALS
 
-    study = Study(spec, folder / DATABASE)
+    study = Study(spec, folder / JOURNAL)
     errors.say(f"study: {folder} (resume with --out {folder})")
     resumable = f"the same command with --out {folder} resumes"
     with report_interrupt(lambda: f"interrupted after {len(study.trials())} trials; {resumable}"):
@@ -201,7 +201,6 @@ def _run(study: Study, budget: int, fresh_seeds: int, processes: int | None) -> 
             executor,
             batch=max(8, processes or usable_cores()),
             on_trial=lambda trial: progress.update(bar, advance=1, live=_live(study)),
-            undisturbed=undisturbed,
         )
         best = study.best()
         if best is None:
@@ -242,7 +241,7 @@ def _write(study: Study, fresh: Comparison | None, folder: Path) -> tuple[dict[s
         "importances": study.importances(),
         "fresh": None if fresh is None else {"seeds": list(fresh.seeds), "effects": list(_effects(spec, fresh))},
         "trials": [{key: value for key, value in asdict(trial).items() if key != "figures"} for trial in trials],
-        "database": str(folder / DATABASE),
+        "journal": str(folder / JOURNAL),
         "files": files,
     }
     document = search_document(results, fresh)

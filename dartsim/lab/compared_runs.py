@@ -15,7 +15,7 @@ from dartsim.config.load import apply_workload, parse_override
 from dartsim.core.errors import ConfigError
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.progress import progress_bar
-from dartsim.lab.sweep import InProcess, Report, WithProgress, executor_for
+from dartsim.lab.sweep import InProcess, Report, Results, WithProgress, executor_for, result_key
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,18 +87,28 @@ class ComparedRun:
         return f"{self.scheduler} seed {self.config.run.seed}"
 
     @property
-    def finished(self) -> bool:
-        """Whether its directory contains a finished run of exactly this configuration."""
-        from dartsim.observe.rundir import SUMMARY
-
-        return self.path is not None and (self.path / SUMMARY).is_file() and self.same_config
+    def key(self) -> str | None:
+        """What its result depends on; None for a run that is not simulated, which is never the same again."""
+        return result_key(self.config) if self.config.backend.virtual else None
 
     @property
     def same_config(self) -> bool:
         """Whether the run in its directory has exactly this configuration."""
-        from dartsim.observe.rundir import CONFIG
+        return self.path is not None and _has_config(self.path, self.config)
 
-        return self.path is not None and (self.path / CONFIG).read_text(encoding="utf-8") == to_toml(self.config)
+
+def _has_config(path: Path, config: Config) -> bool:
+    from dartsim.observe.rundir import CONFIG
+
+    return (path / CONFIG).is_file() and (path / CONFIG).read_text(encoding="utf-8") == to_toml(config)
+
+
+def _is_finished(path: Path, config: Config) -> bool:
+    """Whether a directory contains a finished run of exactly this configuration."""
+    from dartsim.observe.rundir import SUMMARY
+
+    file = path / SUMMARY
+    return _has_config(path, config) and file.is_file() and not json.loads(file.read_bytes())["interrupted"]
 
 
 class EndedRun(NamedTuple):
@@ -108,20 +118,41 @@ class EndedRun(NamedTuple):
     update_hours: Sequence[float]
 
 
-def make_runs(runs: Sequence[ComparedRun], console: Console, processes: int | None = None) -> list[EndedRun]:
-    """Run what is not finished, with one progress bar."""
-    left = [run for run in runs if not run.finished]
-    for run in left:
-        if run.path is not None:
-            shutil.rmtree(run.path, ignore_errors=True)  # files of an interrupted run
+def make_runs(
+    runs: Sequence[ComparedRun], console: Console, processes: int | None = None, results: Results | None = None
+) -> list[EndedRun]:
+    """Run what is not known, with one progress bar.
+
+    ``results`` has the directories of finished runs, which are copied: of earlier comparisons with the same code.
+    """
+    left = [run for run in runs if not _known(run, results)]
+    if results is not None and len(left) < len(runs):
+        console.print(f"{len(runs) - len(left)} of {len(runs)} runs are known", soft_wrap=True)
     simulated: dict[str, EndedRun] = {}
     if left:
         with executor_for(processes) as executor, progress_bar(console) as progress:
             make = _make_here if isinstance(executor, InProcess) else make_run
             for number, made in WithProgress(executor, progress, "runs").run(make, left):
+                run = left[number]
                 if made is not None:
-                    simulated[left[number].name] = made
+                    simulated[run.name] = made
+                elif results is not None and run.key is not None:
+                    results.add(run.key, str(run.path))
     return [simulated[run.name] if run.path is None else _read(run.path) for run in runs]
+
+
+def _known(run: ComparedRun, results: Results | None) -> bool:
+    """Whether a run has its results, perhaps by copying them; else nothing is left in its directory."""
+    if run.path is None:
+        return False
+    found = results.get(run.key) if results is not None and run.key is not None else None
+    if _is_finished(run.path, run.config) and (run.key is None or found == str(run.path)):
+        return True
+    shutil.rmtree(run.path, ignore_errors=True)  # of other code, or interrupted
+    if found is None or not _is_finished(Path(found), run.config):
+        return False
+    shutil.copytree(found, run.path)
+    return True
 
 
 def make_run(run: ComparedRun, report: Report) -> EndedRun | None:

@@ -5,9 +5,8 @@ It needs neither machines nor weights: shapes come from the checkpoint's ``confi
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,55 +32,17 @@ MESSAGE_TOKENS = 8
 """Markers around a screenshot or a reply: role, begin and end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuLoad:
-    """A GPU, and the bytes of each process on it."""
-
-    host: str
-    number: int
-    holds: dict[str, int] = field(default_factory=dict)
+Loads = dict[tuple[str, int], dict[str, int]]
+"""The bytes of each process on a GPU, by host and number of the GPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Estimate:
-    """Memory that a configuration needs."""
+    """Memory that a configuration needs: all figures, JSON-serializable; the GPUs; and the driver's machine."""
 
-    shape: ModelShape
-    shape_source: str
-    screen_tokens: int
-    prompt_tokens: int
-    longest_tokens: int
-    gpu_bytes: int
-    engine: EngineMemory | None
-    learner: LearnerMemory | None
-    gpus: tuple[GpuLoad, ...]
+    figures: dict[str, Any]
+    gpus: Loads
     host: HostNeeds
-    notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        engine, learner = self.engine, self.learner
-        return {
-            "model": self.shape.name,
-            "shape_source": self.shape_source,
-            "parameters": self.shape.parameters,
-            "screen_tokens": self.screen_tokens,
-            "prompt_tokens": self.prompt_tokens,
-            "longest_tokens": self.longest_tokens,
-            "gpu_gib": _gib(self.gpu_bytes),
-            "engine_gib": None if engine is None else _in_gib(asdict(engine)),
-            "cache": None
-            if engine is None
-            else {"tokens": engine.kv_tokens, "full_prompts": engine.kv_tokens // self.prompt_tokens},
-            "learner_gib": None if learner is None else {**_in_gib(asdict(learner)), "total": _gib(learner.total)},
-            "gpus": [{"host": gpu.host, "gpu": gpu.number, "holds_gib": _in_gib(gpu.holds)} for gpu in self.gpus],
-            "host_memory_gib": {"at_start": _gib(self.host.start), "later": _gib(self.host.later)},
-            "disk_gib": {
-                "learner": _gib(self.host.learner),
-                "engines": _gib(self.host.engines),
-                "run": _gib(self.host.run),
-            },
-            "notes": list(self.notes),
-        }
 
 
 def estimate(config: Config) -> Estimate | None:
@@ -106,23 +67,28 @@ def estimate(config: Config) -> Estimate | None:
     trains = config.backend.learner == "fsdp" and config.trainer.fsdp.device != "cpu"
     engine = engine_memory(config, shape, screen) if serves else None
     learner = _learner(config, shape, screen, longest) if trains else None
-    found = Estimate(
-        shape=shape,
-        shape_source=source,
-        screen_tokens=screen_tokens,
-        prompt_tokens=tokens,
-        longest_tokens=longest,
-        gpu_bytes=int(config.cluster.gpu_memory_gib * GIB),
-        engine=engine,
-        learner=learner,
-        gpus=_gpu_loads(config, engine, learner),
-        host=host_needs(config, shape, learner, screen, tokens),
-        notes=tuple(_notes(config, engine, tokens)),
-    )
+    gpus, gpu_bytes = _gpu_loads(config, engine, learner), int(config.cluster.gpu_memory_gib * GIB)
+    host = host_needs(config, shape, learner, screen, tokens)
     _refuse_short(config, longest)
     _refuse_small_cache(config, engine)
-    _refuse_full(found.gpus, found.gpu_bytes)
-    return found
+    _refuse_full(gpus, gpu_bytes)
+    figures = {
+        "model": shape.name,
+        "shape_source": source,
+        "parameters": shape.parameters,
+        "screen_tokens": screen_tokens,
+        "prompt_tokens": tokens,
+        "longest_tokens": longest,
+        "gpu_gib": _gib(gpu_bytes),
+        "engine_gib": None if engine is None else _in_gib(asdict(engine)),
+        "cache": None if engine is None else {"tokens": engine.kv_tokens, "full_prompts": engine.kv_tokens // tokens},
+        "learner_gib": None if learner is None else {**_in_gib(asdict(learner)), "total": _gib(learner.total)},
+        "gpus": [{"host": name, "gpu": number, "holds_gib": _in_gib(holds)} for (name, number), holds in gpus.items()],
+        "host_memory_gib": {"at_start": _gib(host.start), "later": _gib(host.later)},
+        "disk_gib": {"learner": _gib(host.learner), "engines": _gib(host.engines), "run": _gib(host.run)},
+        "notes": _notes(config, engine, tokens),
+    }
+    return Estimate(figures, gpus, host)
 
 
 def _shape(config: Config, folder: Path) -> tuple[ModelShape, str]:
@@ -157,20 +123,20 @@ def _learner(config: Config, shape: ModelShape, screen: tuple[int, int], longest
     return max(memories, key=lambda memory: memory.total)
 
 
-def _gpu_loads(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> tuple[GpuLoad, ...]:
-    holds_by_gpu: defaultdict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+def _gpu_loads(config: Config, engine: EngineMemory | None, learner: LearnerMemory | None) -> Loads:
+    loads: Loads = {}
     if engine is not None:
         for number, (host, gpus) in enumerate(engine_places(config)):
             for gpu in gpus:
-                holds_by_gpu[host, gpu][f"engine-{number}"] = engine.budget
+                loads.setdefault((host, gpu), {})[f"engine-{number}"] = engine.budget
     if learner is not None:
         fsdp = config.trainer.fsdp
         for rank in range(fsdp.ranks):
             node, place = divmod(rank, ranks_per_node(config))
             gpu = fsdp.gpus[place] if fsdp.gpus else place
             host = HERE if config.ray.address is None else f"learner node {node}"
-            holds_by_gpu[host, gpu][f"rank-{rank}"] = learner.total
-    return tuple(GpuLoad(host=host, number=gpu, holds=holds) for (host, gpu), holds in sorted(holds_by_gpu.items()))
+            loads.setdefault((host, gpu), {})[f"rank-{rank}"] = learner.total
+    return dict(sorted(loads.items()))
 
 
 def _refuse_short(config: Config, longest: int) -> None:
@@ -195,13 +161,13 @@ def _refuse_small_cache(config: Config, engine: EngineMemory | None) -> None:
         )
 
 
-def _refuse_full(gpus: Sequence[GpuLoad], gpu_bytes: int) -> None:
-    for gpu in gpus:
-        total = sum(gpu.holds.values())
+def _refuse_full(gpus: Loads, gpu_bytes: int) -> None:
+    for (host, number), holds in gpus.items():
+        total = sum(holds.values())
         if total > gpu_bytes:
-            parts = " and ".join(f"{name} with {_gib(size)} GiB" for name, size in gpu.holds.items())
+            parts = " and ".join(f"{name} with {_gib(size)} GiB" for name, size in holds.items())
             raise ConfigError(
-                f"GPU {gpu.number} of {gpu.host} would hold {parts}: {_gib(total)} GiB of {_gib(gpu_bytes)} "
+                f"GPU {number} of {host} would hold {parts}: {_gib(total)} GiB of {_gib(gpu_bytes)} "
                 "(cluster.gpu_memory_gib). Use other GPUs (vllm.gpus, trainer.fsdp.gpus), more ranks "
                 "(trainer.fsdp.ranks), LoRA (trainer.lora.rank = 32, trainer.objective.kl_coefficient = 0, "
                 "policy.dtype = bfloat16), trainer.fsdp.checkpointing, or lower trainer.optimizer.max_tokens, "

@@ -6,13 +6,17 @@ decides or ``max_seeds`` are simulated. The stages share ``ERROR`` in proportion
 probability of a wrong decision is at most ``ERROR``, half of it on each side, however many stages there are
 (Bonferroni's inequality, with the linear spending function of Lan and DeMets, Biometrika 70 (1983), 659; exact for
 normal differences). An undecided condition is no pass, nor is one about a run that failed.
+
+A ranking is decided in the same way: all pairs of schedulers share ``ERROR`` too, and a scheduler that is told apart
+from all others gets no more seeds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import ceil, inf
 from pathlib import Path
 from statistics import fmean
@@ -169,6 +173,9 @@ class SchedulerRank(NamedTuple):
         return f"{100.0 * self.change:+.1f}" + ("" if width is None else f" ± {100.0 * width:.1f}") + " %"
 
 
+WithSeeds = Callable[[int, Collection[str]], "Comparison"]
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison:
     """Figures of schedulers on one cluster, with the same seeds.
@@ -178,14 +185,15 @@ class Comparison:
         seeds: The seeds.
         figures: By scheduler, the figures of each seed (``dartsim.lab.comparison.comparison_figures``).
         replay: The command or call that repeats the run of a scheduler and a seed.
-        with_seeds: Returns the comparison with a total number of seeds; None if no more can be added.
+        with_seeds: Returns the comparison with a total number of seeds of these schedulers; None if no more can be
+            added. The seeds of a scheduler are the first ones.
     """
 
     schedulers: tuple[str, ...]
     seeds: tuple[int, ...]
     figures: Mapping[str, Sequence[Mapping[str, Any]]]
     replay: Mapping[tuple[str, int], str]
-    with_seeds: Callable[[int], Comparison] | None = field(default=None, compare=False)
+    with_seeds: WithSeeds | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -194,7 +202,7 @@ class Comparison:
         ended: Sequence[EndedRun],
         *,
         updates: int | None = None,
-        with_seeds: Callable[[int], Comparison] | None = None,
+        with_seeds: WithSeeds | None = None,
     ) -> Comparison:
         """Return the comparison of finished runs; ``updates`` as in ``compared``."""
         names = tuple(dict.fromkeys(run.scheduler for run in runs))
@@ -212,7 +220,7 @@ class Comparison:
         """The failed schedulers, which have no figures, each with the seed whose run trained nothing and the cause."""
         found: dict[str, str] = {}
         for name in self.schedulers:
-            for seed, row in zip(self.seeds, self.figures[name], strict=True):
+            for seed, row in zip(self.seeds, self.figures[name], strict=False):
                 if row.get("failure"):
                     found.setdefault(name, f"{name}, seed {seed}: {row['failure']}")
         return found
@@ -261,10 +269,9 @@ class Comparison:
         reference = self._mean(best, figure)
         if self._mean(name, figure) is None or not reference:
             return None, None, "unknown: no update finished; simulate more hours"
-        pairs = zip(self._values(name, figure), self._values(best, figure), strict=True)
-        differences = [(own - other) / reference for own, other in pairs]
+        differences = [difference / reference for difference in self._differences(name, best, figure)]
         change, width = fmean(differences), half_width(differences)
-        if same := next((other for other in better if self._hashes(other) == self._hashes(name)), None):
+        if same := next((other for other in better if self._identical(other, name)), None):
             alone = all(row.get("num_engines") == 1 for row in self.figures[name])
             why = " (with one engine, every router sends all requests to it)" if alone else ""
             return change, width, f"identical to {same} in every event{why}"
@@ -276,9 +283,46 @@ class Comparison:
             return change, width, "differs"
         return change, width, "could be chance"
 
-    def _hashes(self, name: str) -> list[Any]:
-        """Return the event hashes of a scheduler's runs; real runs have none and get values that equal no others."""
-        return [row.get("event_hash") or (name, seed) for seed, row in enumerate(self.figures[name])]
+    def _identical(self, name: str, other: str) -> bool:
+        """Whether all runs of two schedulers have the same events; real runs have no hashes of them."""
+        pairs = zip(self.figures[name], self.figures[other], strict=False)
+        return all(one.get("event_hash") == two.get("event_hash") is not None for one, two in pairs)
+
+    def _differences(self, name: str, other: str, figure: str, factor: float = 1.0) -> list[float]:
+        """Return the differences of a figure, by seed that both schedulers have."""
+        pairs = zip(self._values(name, figure), self._values(other, figure), strict=False)
+        return [one - factor * two for one, two in pairs]
+
+    def _grown(self, max_seeds: int, schedulers: Callable[[], Collection[str]]) -> Iterator[tuple[Comparison, float]]:
+        """Yield the comparison at each stage with more seeds of some schedulers, and the error that it may spend."""
+        now, before = self, 0
+        sizes = stages(len(self.seeds), max_seeds if self.with_seeds is not None else 0)
+        for size in sizes:
+            if self.with_seeds is not None and size > len(now.seeds):
+                now = self.with_seeds(size, schedulers())
+            yield now, ERROR * (size - before) / sizes[-1]
+            before = size
+
+    def rank(self, max_seeds: int = MAX_SEEDS) -> tuple[Comparison, list[tuple[str, str]]]:
+        """Simulate more seeds, at most ``max_seeds`` in total, until the order by trained turns is decided.
+
+        Returns:
+            The comparison with all seeds, and the pairs that stayed undecided. The order of all other pairs is wrong
+            with a probability of at most ``ERROR``.
+        """
+        now, figure = self, "trained_turns_per_minute"
+        names = [name for name in self.schedulers if name not in self.failures]
+        num_pairs, left = len(names) * (len(names) - 1) / 2.0, list(combinations(names, 2))
+        for now, level in self._grown(max_seeds, lambda: dict.fromkeys(name for pair in left for name in pair)):
+            left[:] = [pair for pair in left if not {*pair} & now.failures.keys()]
+            for pair in list(left):
+                differences = now._differences(*pair, figure)
+                width = half_width(differences, level / num_pairs)
+                if now._identical(*pair) or (width is not None and abs(fmean(differences)) > width):
+                    left.remove(pair)
+            if not left:
+                break
+        return now, left
 
     def decide(self, conditions: Iterable[str], max_seeds: int = MAX_SEEDS) -> tuple[Comparison, list[ConditionResult]]:
         """Simulate more seeds until every condition is decided, at most ``max_seeds`` in total.
@@ -289,12 +333,8 @@ class Comparison:
         Raises:
             ConfigError: As ``result``.
         """
-        texts, found, now, before = tuple(dict.fromkeys(conditions)), dict[str, ConditionResult](), self, 0
-        sizes = stages(len(self.seeds), max_seeds if self.with_seeds is not None else 0)
-        for size in sizes:
-            if self.with_seeds is not None and size > len(now.seeds):
-                now = self.with_seeds(size)
-            level, before = ERROR * (size - before) / sizes[-1], size
+        texts, found, now = tuple(dict.fromkeys(conditions)), dict[str, ConditionResult](), self
+        for now, level in self._grown(max_seeds, lambda: self.schedulers):
             for text in texts:
                 if text not in found or not found[text].decided:
                     found[text] = now.result(text, level)
@@ -319,9 +359,10 @@ class Comparison:
         for name, failure in self.failures.items():
             if name in (first, known.base):
                 return ConditionResult(known, {}, failure=failure)
-        others = [1.0] * len(self.seeds) if known.base is None else self._values(known.base, known.figure)
-        pairs = zip(self._values(first, known.figure), others, strict=True)
-        values = [own - known.factor * other for own, other in pairs]
+        if known.base is None:
+            values = [own - known.factor for own in self._values(first, known.figure)]
+        else:
+            values = self._differences(first, known.base, known.figure, known.factor)
         width = half_width(values, level)
         assert width is not None, "there are two seeds"
         return ConditionResult(known, dict(zip(self.seeds, values, strict=True)), fmean(values), width, level)
@@ -350,7 +391,8 @@ class Comparison:
     def explain(self, result: ConditionResult) -> str:
         """Return a result with the commands that repeat its runs."""
         names = [self.schedulers[0], *([result.condition.base] if result.condition.base else [])]
-        return "\n".join([str(result), *(f"  {self.replay[name, seed]}" for seed in self.seeds for name in names)])
+        runs = [(name, seed) for seed in self.seeds for name in names if (name, seed) in self.replay]
+        return "\n".join([str(result), *(f"  {self.replay[run]}" for run in runs)])
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each scheduler and seed; errors as for ``data_frame``."""
@@ -358,7 +400,7 @@ class Comparison:
             [
                 {"scheduler": name, "seed": seed, **{figure: row[figure] for figure in FIGURES}}
                 for name in self.schedulers
-                for seed, row in zip(self.seeds, self.figures[name], strict=True)
+                for seed, row in zip(self.seeds, self.figures[name], strict=False)
             ]
         )
 

@@ -1,4 +1,4 @@
-"""``Study``: Optuna proposes settings, simulations evaluate them, and a database stores the trials.
+"""``Study``: Optuna proposes settings, simulations evaluate them, and a journal stores the trials.
 
 Trials come in batches: all settings of a batch are proposed before any is simulated, and Optuna gets its results in
 order, so a study with the same seed and batch size repeats its trials. No point is tried twice. Optuna's median pruner
@@ -11,26 +11,27 @@ configuration is invalid or too expensive; nothing is simulated).
 from __future__ import annotations
 
 import itertools
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
 
-from dartsim.config import Config, to_toml
+from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.lab.gate import Comparison
 from dartsim.lab.jobs import FEWEST, Figures, Job, Outcome, Prices, StudyObjective, run_job
 from dartsim.lab.space import Space, base_point, points
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, with_settings
+from dartsim.observe.page.runs import differences
 from dartsim.run.prepare import prepare
 
 NAME = "dartsim"
@@ -78,10 +79,10 @@ class StudySpec:
         """Return the base's own settings where the space contains them: the point of the first trial."""
         return base_point(self.base, self.space)
 
-    def options(self) -> dict[str, str]:
-        """Return what must not change when a study is resumed, as text."""
+    def as_json(self) -> dict[str, Any]:
+        """Return what must not change when a study is resumed."""
         others = {item.name: str(getattr(self, item.name)) for item in fields(self) if item.name != "base"}
-        return {"configuration": to_toml(self.base), **others}
+        return {**self.base.model_dump(mode="json"), "study": others}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,38 +103,37 @@ class Study:
 
     Args:
         spec: The space, the objectives and the limits.
-        database: Its file; None keeps it in memory.
+        journal: Its file; None keeps it in memory.
 
     Raises:
-        ConfigError: If a component is real, or the database is unusable or contains a study of another spec.
+        ConfigError: If a component is real, or the journal is unusable or contains a study of another spec.
     """
 
-    def __init__(self, spec: StudySpec, database: Path | None = None) -> None:
+    def __init__(self, spec: StudySpec, journal: Path | None = None) -> None:
         as_virtual(spec.base)
         self.spec = spec
         self._single = len(spec.objectives) == 1
         try:
-            if database is not None:
-                database.parent.mkdir(parents=True, exist_ok=True)
+            if journal is not None:
+                journal.parent.mkdir(parents=True, exist_ok=True)
             self._study = optuna.create_study(
-                storage=None if database is None else _storage(database),
+                storage=None if journal is None else JournalStorage(JournalFileBackend(str(journal))),
                 study_name=NAME,
                 load_if_exists=True,
                 directions=[objective.direction for objective in spec.objectives],
             )
-        except (OSError, SQLAlchemyError) as error:
-            raise ConfigError(f"{database} cannot be used as a study's database: {error}") from None
-        known, options = self._study.user_attrs, spec.options()
-        if not known:
-            for name, text in options.items():
-                self._study.set_user_attr(name, text)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{journal} cannot be used as a study's journal: {error}") from None
+        known = self._study.user_attrs.get("spec")
+        if known is None:
+            self._study.set_user_attr("spec", spec.as_json())
             self._study.enqueue_trial(spec.own_point())
-        for name, text in options.items():
-            if known and known.get(name) != text:
-                raise ConfigError(
-                    f"{database} contains another study ({_difference(name, str(known.get(name)), text)}); name "
-                    "another folder with --out, or use the same settings"
-                )
+        elif changed := differences([known, spec.as_json()]):
+            key, (then, now) = changed[0]
+            raise ConfigError(
+                f"{journal} contains another study ({key}: {then} then, {now} now); name another folder with --out, or "
+                "use the same settings"
+            )
         for trial in self._study.get_trials(states=(TrialState.RUNNING,)):  # left by an interrupted batch
             self._study.tell(trial.number, state=TrialState.FAIL)
             self._study.enqueue_trial(trial.params)
@@ -145,7 +145,6 @@ class Study:
         *,
         batch: int = 8,
         on_trial: Callable[[Trial], None] = lambda trial: None,
-        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """Simulate until the study has ``budget`` trials, including earlier and refused ones, or no point is left.
 
@@ -160,23 +159,21 @@ class Study:
         while (left := budget - len(self.trials())) > 0:
             jobs: list[tuple[optuna.Trial, Job]] = []
             proposed = 0
-            with undisturbed():
-                earlier = self._earlier()
-                for _ in range(min(batch, left)):
-                    trial = self._ask(rng)
-                    if trial is None:
-                        break
-                    proposed += 1
-                    if job := self._job(trial, earlier):
-                        jobs.append((trial, job))
-                    else:
-                        on_trial(self._ended(trial))
+            earlier = self._earlier()
+            for _ in range(min(batch, left)):
+                trial = self._ask(rng)
+                if trial is None:
+                    break
+                proposed += 1
+                if job := self._job(trial, earlier):
+                    jobs.append((trial, job))
+                else:
+                    on_trial(self._ended(trial))
             if not proposed:
                 return
             for number, outcome in executor.run(run_job, [job for _, job in jobs]):
-                with undisturbed():
-                    self._tell(jobs[number][0], outcome)
-                    on_trial(self._ended(jobs[number][0]))
+                self._tell(jobs[number][0], outcome)
+                on_trial(self._ended(jobs[number][0]))
 
     def _ask(self, rng: np.random.Generator) -> optuna.Trial | None:
         """Return a trial of an untried point; None if all have been tried."""
@@ -326,35 +323,6 @@ def _to_trial(trial: FrozenTrial) -> Trial:
         feasible=finished and all(value <= 0.0 for value in trial.constraints.values()),
         reason=refused or failed,
     )
-
-
-def _difference(name: str, old: str, new: str) -> str:
-    """Describe how an option of a study changed; of a configuration, by the first setting that differs."""
-    from dartsim.observe.page.runs import differences
-
-    if name == "configuration":
-        for key, (then, now) in differences([tomllib.loads(text) for text in (old, new)]):
-            return f"another configuration: {key} {then} then, {now} now"
-    return f"{name}: {old} then, {new} now"
-
-
-def _storage(database: Path) -> optuna.storages.RDBStorage:
-    """Return Optuna's storage in a SQLite file that is not flushed after every transaction.
-
-    A trial has about twenty transactions, whose flushes took longer than its simulation. A power cut may lose the
-    newest ones, but never corrupts the database.
-    """
-    from sqlalchemy import event
-
-    storage = optuna.storages.RDBStorage(f"sqlite:///{database}")
-
-    @event.listens_for(storage.engine, "connect")
-    def configure(connection: Any, record: Any) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-
-    storage.engine.dispose()  # earlier connections lack these settings
-    return storage
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def difference(compared: Comparison, figure: str, arm: str, against: str) -> Doc
     """Return the mean difference of a figure, paired by seed; None with one seed, or where a run lacks the figure."""
     if {arm, against} & compared.failures.keys():
         return None
-    rows = zip(compared.figures[arm], compared.figures[against], strict=True)
+    rows = zip(compared.figures[arm], compared.figures[against], strict=False)
     pairs = [(own.get(figure), other.get(figure)) for own, other in rows]
     scale = FIGURES[figure].scale if figure in FIGURES else 1.0
     values = [scale * (own - other) for own, other in pairs if own is not None and other is not None]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from platform import python_version
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import dartsim
+from dartsim.config import Config, to_toml
+from dartsim.core.plugins import used_plugins
 from dartsim.lab.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -114,9 +120,77 @@ class ArmRun:
         return f"{self.arm}, seed {self.seed}"
 
     @property
-    def key(self) -> tuple[str, int, str]:
+    def key(self) -> str:
         """Arm, seed and a hash of the spec."""
-        return self.arm, self.seed, hashlib.sha256(repr(self.spec).encode()).hexdigest()[:16]
+        return f"{self.arm}/{self.seed}/{hashlib.sha256(repr(self.spec).encode()).hexdigest()[:16]}"
+
+
+def result_key(config: Config, *options: Any) -> str:
+    """Return a hash of what a simulation depends on: configuration, files that it names, options and code."""
+    found = hashlib.sha256(f"{_code_hash()}{to_toml(config)}{options}".encode())
+    for text in _texts(config.model_dump(mode="json")):
+        with suppress(OSError, ValueError):  # no file's name
+            found.update(Path(text).read_bytes())
+    return found.hexdigest()[:32]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+@cache
+def _code_hash() -> str:
+    """Return a hash of Python's version, of all files of dartsim, and of the plug-ins with the modules beside them."""
+    package = Path(dartsim.__file__).parent
+    files = {file for file in package.rglob("*") if file.suffix not in (".pyc", "") and file.is_file()}
+    for name in used_plugins():
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None:
+            folder = Path(spec.origin).parent
+            files.update(folder.rglob("*.py") if spec.submodule_search_locations else folder.glob("*.py"))
+    found = hashlib.sha256(python_version().encode())
+    for file in sorted(files):
+        found.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
+
+
+RESULTS = "results.jsonl"
+"""File beside the folders of studies, with the results that they have in common."""
+
+
+class Results:
+    """Results of finished runs by key, in a file with a line of JSON for each.
+
+    Several processes may add to it. A line that was cut off is ignored.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, Any] = {}
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            with suppress(ValueError):
+                row = json.loads(line)
+                self._known[row["key"]] = row["result"]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._known
+
+    def __getitem__(self, key: str) -> Any:
+        return self._known[key]
+
+    def get(self, key: str) -> Any | None:
+        return self._known.get(key)
+
+    def add(self, key: str, result: Any) -> None:
+        self._known[key] = result
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a", encoding="utf-8") as file:
+            # The empty line ends one that was cut off.
+            file.write("\n" + json.dumps({"key": key, "result": result}) + "\n")
 
 
 def sweep(
@@ -141,8 +215,9 @@ def sweep(
         executor: Executes the runs; default: all cores.
         reports: Whether ``function`` takes a second argument, a ``Report``, which moves the bar while it runs.
     """
-    known = {} if results is None else finished(results)
-    done: dict[int, R] = {n: known[run.key] for n, run in enumerate(runs) if run.key in known}
+    known = None if results is None else Results(results)
+    keys = [run.key for run in runs]
+    done: dict[int, R] = {} if known is None else {n: known[key] for n, key in enumerate(keys) if key in known}
     left = [number for number in range(len(runs)) if number not in done]
     if not left:
         return list(done.values())
@@ -151,32 +226,9 @@ def sweep(
     with chosen as inner, progress_bar(console) as progress:
         for index, result in WithProgress(inner, progress, name).run(call, [runs[number] for number in left]):
             done[left[index]] = result
-            if results is not None:
-                _append(results, runs[left[index]], result)
+            if known is not None:
+                known.add(keys[left[index]], result)
     return [done[number] for number in range(len(runs))]
-
-
-def finished(results: Path) -> dict[tuple[str, int, str], Any]:
-    """Return the results in a file by the keys of their runs, ignoring a truncated last line."""
-    if not results.exists():
-        return {}
-    by_key: dict[tuple[str, int, str], Any] = {}
-    for line in results.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            row = json.loads(line)
-            by_key[row["arm"], row["seed"], row["spec"]] = row["result"]
-    return by_key
-
-
-def _append(results: Path, run: ArmRun, result: Any) -> None:
-    arm, seed, spec = run.key
-    line = json.dumps({"arm": arm, "seed": seed, "spec": spec, "result": result}) + "\n"
-    results.parent.mkdir(parents=True, exist_ok=True)
-    text = results.read_text(encoding="utf-8") if results.exists() else ""
-    if text and not text.endswith("\n"):  # the last line is truncated
-        results.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
-    with results.open("a", encoding="utf-8") as file:
-        file.write(line)
 
 
 @dataclass(frozen=True)

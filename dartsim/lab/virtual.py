@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,22 +92,6 @@ NEGLIGIBLE = 1e-3
 """Smaller figures have no relative error: a worker in this process loads weights in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class TwinCheck:
-    """A figure measured in the real run and predicted by the twin; None if unknown."""
-
-    figure: str
-    measured: float | None
-    predicted: float | None
-
-    @property
-    def relative_error(self) -> float | None:
-        """The relative error of the prediction; None if undefined, or if both are negligible."""
-        if self.predicted is None or not self.measured or max(self.measured, self.predicted) < NEGLIGIBLE:
-            return None
-        return self.predicted / self.measured - 1.0
-
-
 def twin(config: Config, measured: Measurement, summary: Mapping[str, Any], timings: Path) -> Config:
     """Return the virtual twin of a real run: its configuration on the measured cluster, for the same time.
 
@@ -135,20 +118,22 @@ def modeled_twin(config: Config) -> Config:
     return from_tree(merge(config.model_dump(), _VIRTUAL))
 
 
-def compare(measured: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[TwinCheck]:
-    """Return the compared figures of a real run and its twin, given the summaries of both."""
-    return [TwinCheck(figure, _figure(measured, figure), _figure(predicted, figure)) for figure in COMPARED]
+def compare(
+    measured: Mapping[str, float | None], predicted: Mapping[str, float | None]
+) -> dict[str, dict[str, float | None]]:
+    """Return the figures measured in the real run and predicted by its twin, and their relative errors.
+
+    An error is None if it is undefined, or both figures are negligible.
+    """
+    errors: dict[str, float | None] = {}
+    for name, real in measured.items():
+        twin = predicted[name]
+        known = twin is not None and real and max(real, twin) >= NEGLIGIBLE
+        errors[name] = twin / real - 1.0 if known and twin is not None and real else None
+    return {"measured": dict(measured), "predicted": dict(predicted), "relative_error": errors}
 
 
-def _figure(summary: Mapping[str, Any], name: str) -> float | None:
-    value = summary["engine_shares"]["loading"] if name == "sync_share" else summary.get(name)
-    return None if value is None else float(value)
-
-
-def as_json(checks: Sequence[TwinCheck]) -> dict[str, dict[str, float | None]]:
-    """Return a comparison as plain values."""
-    return {
-        "measured": {check.figure: check.measured for check in checks},
-        "predicted": {check.figure: check.predicted for check in checks},
-        "relative_error": {check.figure: check.relative_error for check in checks},
-    }
+def compared_figures(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the compared figures of a run's summary; None where it has none."""
+    values = {**summary, "sync_share": summary["engine_shares"]["loading"]}
+    return {name: None if values.get(name) is None else float(values[name]) for name in COMPARED}

@@ -72,11 +72,3 @@ def test_names_and_errors_reach_the_terminal_as_text(capsys):
     for shown in (captured.out, captured.err):
         assert "A[/b][red]�]0;owned�" in shown
         assert "\x1b" not in shown
-
-
-def test_spaces_of_all_widths_are_shown(capsys):
-    console.out.print(figure_table("dart", {"env_utilization": 0.5}))
-    console.out.print("a\u00a0b\u3000c")
-    shown = capsys.readouterr().out
-    assert "50.0\u202f%" in shown
-    assert "a\u00a0b\u3000c" in shown

@@ -69,14 +69,6 @@ def test_engines_are_shown_by_command_environment_and_port():
     assert "VLLM_SERVER_DEV_MODE=1" in shown.stdout
 
 
-def test_engines_that_run_are_asked():
-    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
-    found = as_json(*VLLM, sets=(f"vllm.addresses={json.dumps(urls)}",))
-    assert found["engines"]["addresses"] == urls
-    (engines,) = [one for one in found["missing"] if one["name"] == "vllm"]
-    assert all(f"{url} does not answer" in engines["found"] for url in urls)
-
-
 @pytest.mark.parametrize("interval", [0, 5])
 def test_a_connection_of_ssh_that_would_never_end_is_named(interval, tmp_path, monkeypatch):
     ssh = tmp_path / "ssh"
@@ -138,14 +130,6 @@ def test_a_real_run_is_shown_on_a_machine_that_has_nothing_of_it(name):
     assert sum(host["desktops"] for host in found["desktops"]["hosts"]) == desktops
     shown = check(name)
     assert shown.exit_code == 1, shown.output
-
-
-def test_engines_of_another_machine_are_shown_with_their_command():
-    there = as_json("osworld-16gpu")["engines"]["start_there"]
-    assert [one["environment"]["CUDA_VISIBLE_DEVICES"] for one in there] == list("01234567")
-    last = there[7]["command"]
-    assert last[last.index("--port") + 1] == "8007"
-    assert last[last.index("--model") + 1] == "models/UI-TARS-1.5-7B"
 
 
 def test_an_evaluation_trains_nothing():
@@ -226,15 +210,6 @@ def test_what_is_there_is_not_listed(tmp_path):
     changes = (f"tasks.folder={tasks}", f"vllm.python={python}")
     assert not requirements(tmp_path, *changes, gpus=8).keys() & {"vllm", "gpus", "tasks"}
     assert requirements(tmp_path, *changes, gpus=7)["gpus"].startswith("7 on this machine")
-
-
-def test_a_folder_without_weights_says_which_files(tmp_path):
-    folder = tmp_path / "UI-TARS-1.5-7B"
-    folder.mkdir()
-    (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
-    assert requirements(tmp_path)["model"].endswith("has no config.json, *.safetensors")
-    (folder / "model-00001.safetensors").touch()
-    assert requirements(tmp_path)["model"].endswith("has no config.json")
 
 
 def test_a_machine_too_small_for_the_start_is_named(tmp_path, monkeypatch):

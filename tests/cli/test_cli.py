@@ -96,7 +96,8 @@ def test_a_comparison_ranks_its_schedulers(dartsim):
     assert dartsim("show", "both", "--html", "page.html", "--json", "runs.json") == 0
     assert {row["id"] for row in json.loads(Path("runs.json").read_text())} == {"coupled-seed0", "dart-seed0"}
     assert Path("page.html").stat().st_size > 50_000
-    assert dartsim(*arguments) == 2, "it exists"
+    assert dartsim(*arguments) == 0
+    assert dartsim(*arguments, "--hours", "0.1") == 2, "another comparison's"
 
 
 def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published(dartsim, capsys):
@@ -117,28 +118,37 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     assert "published" not in text
 
 
-def test_the_same_command_finishes_an_interrupted_comparison_and_more_seeds_add_to_it(dartsim, monkeypatch):
+def test_unchanged_runs_of_earlier_and_interrupted_comparisons_are_copied(dartsim, monkeypatch):
     arguments = ("compare", "coupled", "dart-measured", "--on", "laptop", "--hours", "0.5", "--processes", "1")
+    made, interrupted_after = [], 1
 
-    def first_only(runs, *_):
-        execute(runs[0].config, runs[0].path)
-        runs[1].path.mkdir()
-        (runs[1].path / "config.toml").write_text(to_toml(runs[1].config))
-        raise KeyboardInterrupt
+    def counted(config, path, *rest, **options):
+        if len(made) == interrupted_after:
+            path.mkdir()
+            (path / "config.toml").write_text(to_toml(config))
+            raise KeyboardInterrupt
+        made.append(path.name)
+        return execute(config, path, *rest, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("dartsim.lab.compared_runs.make_runs", first_only)
-        assert dartsim(*arguments) == 130
-    (folder,) = Path("runs").iterdir()
-    written = {}
+    monkeypatch.setattr("dartsim.run.execute.execute", counted)
+    assert dartsim(*arguments) == 130
+    interrupted_after = None
     for more in ((), ("--seeds", "2", "--json", "rows.json")):
         assert dartsim(*arguments, *more) == 0
-        now = {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json")}
-        assert written.items() <= now.items()
-        written = now
+    assert sorted(made) == [f"{name}-seed{seed}" for name in ("coupled", "dart-measured") for seed in range(2)]
     rows = [(row["scheduler"], row["seed"]) for row in json.loads(Path("rows.json").read_text())]
     assert rows == [(name, seed) for name in ("coupled", "dart-measured") for seed in range(2)]
-    assert [*Path("runs").iterdir()] == [folder]
+    assert dartsim(*arguments, "--set", "rollout.warm_envs=1") == 0
+    assert len(made) == 6
+    monkeypatch.setattr("dartsim.lab.sweep._code_hash", lambda: "changed")
+    assert dartsim(*arguments, "--out", "runs/compare-coupled-dart-measured-2") == 0
+    assert len(made) == 8
+
+
+def test_seeds_are_added_until_the_order_is_decided(dartsim, capsys):
+    arguments = ("compare", "areal-eta4", "dartsim", "--on", "laptop", "--hours", "0.2", "--processes", "1")
+    assert dartsim(*arguments, "--until-ranked") == 0
+    assert "the order is decided" in capsys.readouterr().out
 
 
 def test_files_are_compared_with_presets_on_the_same_cluster(dartsim):

@@ -23,14 +23,6 @@ class Never(AdmissionRule):
         return "the moon is full"
 
 
-@register("admission", "ends-true")
-class AlwaysTrue(AdmissionRule):
-    """Returns what is no sentence."""
-
-    def blocked_by(self, counts):
-        return True
-
-
 @register("router", "ends-raises")
 class Raises(Router):
     """Has a bug."""
@@ -46,18 +38,6 @@ def test_a_run_that_trains_nothing_ends_with_its_code_and_one_sentence(dartsim, 
     assert "the moon is full" in json.loads(shown.out)["failure"]
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert [alarm["name"] for alarm in status["alarms"]] == ["nothing_trained"]
-
-
-def test_a_failed_scheduler_is_neither_ranked_nor_averaged(dartsim, tmp_path, capfd):
-    mine = tmp_path / "mine.toml"
-    mine.write_text('preset = "areal-eta4"\n[curation.admission]\nrule = "ends-never"\n')
-    compared = ("compare", str(mine), "areal-eta4", *SHORT, "--json", "-")
-    assert dartsim(*compared, "--out", str(tmp_path / "a")) == 18
-    rows = {row["scheduler"]: row for row in json.loads(capfd.readouterr().out)}
-    assert rows["mine"]["rank"] is rows["mine"]["trained_turns_per_minute"] is rows["mine"]["env_utilization"] is None
-    assert (rows["areal-eta4"]["rank"], rows["areal-eta4"]["failure"]) == (1, None)
-    gate = ("--seeds", "2", "--fail-if", "trained_turns_per_minute < 0.1 * areal-eta4")
-    assert dartsim(*compared, *gate, "--out", str(tmp_path / "b")) == 1
 
 
 def test_an_undecided_gate_takes_all_seeds_that_it_may_and_ends_with_its_code(dartsim, tmp_path, capfd):
@@ -84,10 +64,3 @@ def test_a_rule_that_raises_is_told_by_its_line(dartsim, tmp_path, capfd, comman
     assert told.count("File ") == 1, "one cause"
     assert "Traceback" not in told
     assert dartsim(*words, "--debug") == (2 if command[0] == "run" else 1)
-
-
-def test_a_rule_that_returns_no_sentence_is_refused(dartsim, tmp_path, capfd):
-    words = ("run", "dart", *SHORT, "--set", "curation.admission.rule=ends-true", "--out", str(tmp_path / "run"))
-    assert dartsim(*words) == 1
-    assert "AlwaysTrue.blocked_by(GroupCounts(" in (told := capfd.readouterr().err)
-    assert "returned True, wanted a sentence or None" in told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -64,32 +63,12 @@ def test_json_says_what_works_and_the_exit_code_is_the_basics(dartsim, capsys, t
     assert dartsim("check") == 1
 
 
-def test_without_the_docker_package_the_engine_is_missing_with_the_command(monkeypatch):
-    monkeypatch.setitem(sys.modules, "docker", None)
-    check = machine_checks.ask_engine().check
-    assert (check.state, check.fix) == (CheckState.MISSING, install_command("real"))
-
-
-def test_missing_packages_are_named_with_the_command():
-    check = machine_checks.check_packages("p", ("rich", "absent-a", "absent-b"), "pip install p")
-    assert (check.state, check.fix) == (CheckState.MISSING, "pip install p")
-    assert check.found.startswith("no absent-a, absent-b; rich ")
-
-
 def test_a_gpu_counts_if_torch_can_use_it(monkeypatch):
     assert machine_checks.check_gpu(lambda: None).state is CheckState.OPTIONAL
     monkeypatch.setattr(machine_checks, "installed", lambda _: "2.13.0")
     assert machine_checks.check_gpu(lambda: "H200, 143771 MiB").state is CheckState.OK
     monkeypatch.setattr(machine_checks, "installed", lambda _: "2.13.0+cpu")
     assert machine_checks.check_gpu(lambda: "H200, 143771 MiB").state is CheckState.OPTIONAL
-
-
-@pytest.mark.docker
-def test_an_engine_is_described():
-    check = machine_checks.ask_engine().check
-    if check.state is not CheckState.OK:
-        pytest.skip(check.found)
-    assert "cgroup v" in check.found
 
 
 def test_an_interpreter_is_asked_for_its_vllm(tmp_path, monkeypatch):

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 from rich.progress import TextColumn
 
-from dartsim.lab.progress import PrintedProgress, progress_bar, run_bar
-from dartsim.lab.sweep import WithProgress
+from dartsim.lab.progress import PrintedProgress, run_bar
 from dartsim.observe import Recorder
 
 
@@ -28,19 +27,6 @@ def test_a_bar_shows_the_time_of_its_run_from_its_start(hours, now, started, sim
         live.time_advanced(now)
     assert said in console.file.getvalue()
     assert "A[/b]" in console.file.getvalue(), "a name is no markup"
-
-
-def test_a_bar_counts_runs_and_parts_of_those_that_are_on_their_way():
-    class Instant:
-        def run(self, function, items, on_progress):
-            on_progress(2, 1 / 3)
-            (task,) = running.tasks
-            assert (task.completed, task.total) == (1 / 3, 3)
-            yield from ((place, item) for place, item in enumerate(items))
-
-    with progress_bar(Console(file=io.StringIO())) as running:
-        assert [*WithProgress(Instant(), running, "runs").run(abs, [1, 2, 3])] == [(0, 1), (1, 2), (2, 3)]
-        assert running.tasks[0].completed == 3
 
 
 def test_without_a_terminal_a_line_every_half_minute_says_how_far_the_work_is():

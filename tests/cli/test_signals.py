@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.cli.signals import sigterm_as_ctrl_c, undisturbed
-from dartsim.config import load, to_toml
 from dartsim.observe.rundir import CONFIG
 
 SMALL = ("dart", "--set", "rollout.num_envs=4", "--set", "rollout.num_workers=1")
@@ -27,23 +25,6 @@ def interrupt(*_: object, **__: object) -> None:
 def terminate(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(10.0)  # the signal's handler ends it
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_waits_for_what_must_not_be_disturbed(number):
-    done = []
-
-    def work():
-        with sigterm_as_ctrl_c():
-            with undisturbed():
-                signal.raise_signal(number)
-                signal.raise_signal(number)
-                done.append("whole")
-            done.append("never")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done == ["whole"]
 
 
 def test_sigterm_writes_the_report_so_far_where_the_shell_ignores_ctrl_c(long_run, tmp_path):
@@ -96,9 +77,3 @@ def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch):
     for name, code in (("/proc/x.json", 2), ("kept.json", 130), ("new.json", 130)):
         assert dartsim("run", "dart", "--json", name) == code
     assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)
-
-
-def test_a_run_that_ended_before_it_had_a_status_can_begin(dartsim, capsys, tmp_path):
-    (tmp_path / CONFIG).write_text(to_toml(load(preset_name="dart")))
-    assert dartsim("show", str(tmp_path)) == 2
-    assert f"`dartsim run {tmp_path}` begins it" in " ".join(capsys.readouterr().err.split())

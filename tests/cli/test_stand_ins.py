@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.config import load, to_toml
-from dartsim.lab.stand_ins import Rate
 from dartsim.lab.virtual import with_settings
 
 SMALL = {
@@ -24,12 +21,6 @@ SMALL = {
     "curation.batch.min_groups": 1,
     "curation.batch.max_groups": 2,
 }
-amounts = st.floats(0.0, 1e9)
-
-
-@given(amounts, st.none() | amounts)
-def test_a_part_is_short_exactly_if_it_delivered_less_than_is_needed(needed: float, delivered: float | None) -> None:
-    assert Rate("driver", needed, delivered).short == (delivered is not None and delivered < needed)
 
 
 @pytest.mark.slow

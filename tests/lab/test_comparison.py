@@ -48,12 +48,6 @@ def test_classes_are_judged_by_all_seeds_together():
     ]
 
 
-def test_a_run_that_did_not_count_what_the_filter_did_is_not_judged():
-    old = comparison_figures(SUMMARY)
-    assert old["classes"] == {}
-    assert classes_over_seeds([old]) == {"least_classes": {}, "starved_classes": None}
-
-
 def test_cost_is_what_was_provisioned_for_a_thousand_trained_turns():
     found = comparison_figures(SUMMARY, [0.5, 1.25], updates=2)
     assert found["desktop_hours_per_1000_turns"] == pytest.approx(38 / 3)

@@ -10,7 +10,7 @@ import pytest
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.lab.estimate import estimate
-from dartsim.lab.memory import GIB, engine_memory, learner_memory
+from dartsim.lab.memory import GIB, learner_memory
 from dartsim.lab.model_shapes import QWEN2_5_VL_7B, QWEN3_VL_8B, ModelShape, read_shape
 from dartsim.real.containers.plan import desktops_by_host
 
@@ -22,12 +22,6 @@ def test_qwen2_5_vl_7b_is_what_it_was_published_as():
     assert QWEN2_5_VL_7B.parameters == 8_292_166_656
     assert QWEN2_5_VL_7B.kv_bytes_per_token() == 28 * 2 * 4 * 128 * 2 == 57_344
     assert QWEN2_5_VL_7B.image_tokens(*SCREEN) == (1932 // 28) * (1092 // 28) == 2_691
-
-
-def test_qwen3_vl_8b_sees_fewer_tokens_and_caches_more_bytes():
-    assert QWEN3_VL_8B.parameters == 8_767_123_696
-    assert QWEN3_VL_8B.image_tokens(*SCREEN) == 60 * 34
-    assert QWEN3_VL_8B.kv_bytes_per_token() == 36 * 2 * 8 * 128 * 2
 
 
 @pytest.mark.parametrize("shape", [QWEN2_5_VL_7B, QWEN3_VL_8B])
@@ -119,19 +113,6 @@ def test_another_family_is_refused(tmp_path: Path):
 # ---- engines and ranks
 
 
-def engine(**changes):
-    sizes = {"max_model_len": 20_480, "max_num_seqs": 32, "gpu_memory_share": 0.9, "tensor_parallel": 1}
-    config = load(preset_name="osworld-8gpu").replace(vllm={**sizes, "gpus": [0, 1, 2, 3, 4, 5, 6, 7], **changes})
-    return engine_memory(config, QWEN2_5_VL_7B, SCREEN)
-
-
-def test_an_engine_s_parts_add_up_to_what_it_may_take():
-    found = engine()
-    assert found.weights == 2 * QWEN2_5_VL_7B.parameters
-    assert found.weights + found.working + found.kv == found.budget == int(0.9 * int(79.6 * GIB))
-    assert found.kv_tokens == found.kv // 57_344
-
-
 def learner(**changes):
     options = {"ranks": 4, "tokens": 20_480, "images": 5, "replies": 8, "screen": SCREEN}
     return learner_memory(QWEN2_5_VL_7B, **{**options, **changes})
@@ -146,21 +127,6 @@ def test_a_trained_weight_takes_16_bytes_and_4_for_the_reference():
     assert found.total == state + found.reference + found.gathered + found.activations + found.logits + found.reserve
 
 
-def test_lora_has_moments_of_its_additions_only():
-    found = learner(ranks=1, dtype="bfloat16", lora_rank=32)
-    additions = QWEN2_5_VL_7B.text.lora_parameters(32)
-    assert found.optimizer == 2 * 4 * additions
-    assert found.gradients == 4 * additions
-    assert found.parameters == 2 * QWEN2_5_VL_7B.parameters + 4 * additions
-
-
-def test_weights_in_bfloat16_have_masters():
-    """Weights, masters, both moments and the sum of gradients; and gradients as they are computed."""
-    full = learner(ranks=1, dtype="bfloat16", lora_rank=None)
-    state = full.parameters + full.optimizer + full.gradients
-    assert state == (2 + 4 + 8 + 4 + 2) * QWEN2_5_VL_7B.parameters
-
-
 # ---- configurations
 
 
@@ -171,11 +137,12 @@ def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
     found = estimate(config)
     assert found is not None
     assert len(found.gpus) == int(name.rpartition("-")[2].removesuffix("gpu"))
-    assert all(sum(gpu.holds.values()) <= found.gpu_bytes for gpu in found.gpus)
+    figures = found.figures
+    assert all(sum(gpu["holds_gib"].values()) <= figures["gpu_gib"] for gpu in figures["gpus"])
     assert sum(desktops_by_host(config).values()) == config.rollout.num_desktops
     assert max(desktops_by_host(config).values()) * 4.2 < config.cluster.hosts.memory_gib
-    assert found.as_json()["parameters"] == found.shape.parameters
-    assert found.prompt_tokens + config.policy.max_new_tokens < found.longest_tokens <= config.vllm.max_model_len
+    assert figures["prompt_tokens"] + config.policy.max_new_tokens < figures["longest_tokens"]
+    assert figures["longest_tokens"] <= config.vllm.max_model_len
 
 
 @pytest.mark.parametrize(
@@ -209,20 +176,6 @@ def test_the_tiny_model_and_modeled_runs_need_no_estimate():
 
 
 # ---- what else a run needs
-
-
-def test_disk_space_counts_every_copy_of_weights_and_every_checkpoint():
-    found = estimate(load(preset_name="osworld-8gpu"))
-    assert found is not None
-    parameters, state = QWEN2_5_VL_7B.parameters, 12 * QWEN2_5_VL_7B.parameters
-    pictures = 8 * 8 * 30 * (1932 * 1092 * 3)
-    # The first model in float32; two published versions in bfloat16 and the next one; two checkpoints of the ranks.
-    assert found.host.learner == 4 * parameters + 3 * 2 * parameters + 2 * state + pictures
-    assert found.host.engines == 2 * 2 * parameters  # their first model, and a version that a start reads
-    # Two checkpoints of the run and the next one; the model and the learner's state at its end; and attempts.
-    frames = (200 + 38 + 8 * 8) * 30 * (3 * 1920 * 1080)
-    assert found.host.run == 3 * state + 2 * parameters + state + 0.2 * frames
-    assert sum(found.as_json()["disk_gib"].values()) > 600
 
 
 def test_host_memory_counts_the_turns_of_an_update():

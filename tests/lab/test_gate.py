@@ -19,7 +19,7 @@ CONDITION = "trained_turns_per_minute < 10"
 def drawn(values) -> Comparison:
     """Return a comparison of three seeds whose others are there already."""
 
-    def with_seeds(count):
+    def with_seeds(count, names=("mine",)):
         rows = {"mine": [{"trained_turns_per_minute": float(value)} for value in values[:count]]}
         replay = {("mine", seed): f"run {seed}" for seed in range(count)}
         return Comparison(("mine",), tuple(range(count)), rows, replay, with_seeds)
@@ -52,6 +52,32 @@ def test_decisions_are_as_often_wrong_as_stated_and_a_clear_difference_is_found(
     assert found == pytest.approx([fails, passes, seeds], abs=0.01, rel=0.02)
     if effect == 0.0:
         assert found[0] + found[1] <= ERROR
+
+
+def arms(values) -> Comparison:
+    """Return a comparison of three seeds of each arm, whose others are there already."""
+    rows = {name: [] for name in values}
+
+    def with_seeds(count, names):
+        for name in names:
+            rows[name] = [{"trained_turns_per_minute": float(value)} for value in values[name][:count]]
+        return Comparison(tuple(values), tuple(range(max(map(len, rows.values())))), dict(rows), {}, with_seeds)
+
+    return with_seeds(3, values)
+
+
+def test_a_decided_order_is_wrong_as_rarely_as_stated_and_arms_apart_from_all_others_stop():
+    rng = np.random.default_rng(0)
+    true = {"a": 14.0, "b": 10.0, "c": 9.0, "d": 9.0}
+    wrong = []
+    for _ in range(400):
+        common = rng.standard_normal(20)
+        noise = {name: 0.1 * rng.standard_normal(20) for name in true}
+        now, undecided = arms({name: mean + common + noise[name] for name, mean in true.items()}).rank()
+        order = [rank.scheduler for rank in now.ranking()]
+        wrong.append(("c", "d") not in undecided or order[:2] != ["a", "b"])
+        assert len(now.figures["a"]) <= 5 < len(now.figures["c"])
+    assert np.mean(wrong) <= ERROR
 
 
 def test_an_undecided_condition_fails_a_test_and_its_case(tmp_path):

@@ -167,27 +167,10 @@ def test_warm_up_failures_and_what_was_cancelled_stay_out_of_the_times():
     assert measured.counts["env/start"] == 9
 
 
-def test_the_mark_of_timings_that_are_gone_changes_nothing():
-    assert measure(real(), [line("cut", 0.0, at=120.0, since=100.0), *timings()]) == measure(real(), timings())
-
-
-def test_what_is_only_of_the_warm_up_counts_if_there_is_nothing_else():
-    early = [line("learner/update", 7.0, at=1.0, turns=7, tokens=7_000)]
-    others = [entry for entry in timings() if entry["what"] != "learner/update"]
-    assert measure(real(), [*early, *others]).settings["cluster"]["learner"]["kilotoken_seconds"] == 0.5
-
-
 @pytest.mark.parametrize("missing", ["env/evaluate", "worker/batch", "worker/put", "learner/update"])
 def test_a_run_that_was_too_short_is_refused(missing):
     with pytest.raises(ConfigError, match=f"no {missing} was measured"):
         measure(real(), [entry for entry in timings() if entry["what"] != missing])
-
-
-def test_a_simulated_run_has_nothing_to_measure(tmp_path):
-    with pytest.raises(ConfigError, match="every component of this run was modeled"):
-        measure(real("dart"), timings())
-    with pytest.raises(ConfigError, match="only a run by the machine's clock writes it"):
-        read_timings(tmp_path)
 
 
 def test_modeled_parts_of_a_run_stay_as_they_are_configured():
@@ -206,17 +189,6 @@ def test_timings_are_read_up_to_where_a_killed_run_stopped(tmp_path):
 
 
 # ---- twins
-
-
-def test_the_twin_is_the_same_configuration_played_again_on_what_was_measured(tmp_path):
-    config = real()
-    found = twin(config, measure(config, timings()), SUMMARY, tmp_path / TIMINGS)
-    assert found.backend.virtual
-    assert (found.tasks.source, found.tasks.count, found.policy.kind) == ("generated", config.tasks.count, "surrogate")
-    assert (found.run.hours, found.run.updates, found.run.target_success) == (0.5, None, None)
-    assert found.surrogate.outcomes == str(tmp_path / TIMINGS)
-    assert (found.rollout, found.curation.batch) == (config.rollout, config.curation.batch)
-    assert found.cluster.engine.model == "batch"
 
 
 def test_outcomes_are_those_of_the_attempts_that_were_scored(tmp_path):

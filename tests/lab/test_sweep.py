@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dartsim.lab.sweep import ArmRun, InProcess, finished, sweep
+from dartsim.lab.sweep import ArmRun, InProcess, Results, sweep
 from dartsim.real.processes import LocalProcesses
 
 QUIET = Console(file=io.StringIO())
@@ -57,13 +57,13 @@ def test_an_interrupted_sweep_makes_only_the_runs_that_are_missing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results)
-    assert list(finished(results).values()) == WANTED[:4]
+    assert [Results(results).get(run.key) for run in RUNS] == [*WANTED[:4], None, None]
     results.write_text(results.read_text()[:-5])  # killed while it wrote its last line
     made.clear()
     assert sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results) == WANTED
     assert made == [run.spec for run in RUNS[3:]]
     assert sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results) == WANTED
-    assert len(results.read_text().splitlines()) == len(RUNS)
+    assert [Results(results)[run.key] for run in RUNS] == WANTED
 
 
 def test_a_run_with_another_spec_is_another_run(tmp_path):
