@@ -19,10 +19,10 @@ The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing
     extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
              TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
              EngineBackend, LearnerBackend, BackendContext
-    data     Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, SelectedTurns,
-             Recorder, Snapshot, UpdateRecord, FaultKind; EnvProvider, PolicyWorker, Learner (the ports);
+    data     Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, Recorder,
+             Snapshot, UpdateRecord, FaultKind; EnvProvider, PolicyWorker, Learner (the ports);
              ConditionResult, SchedulerRank
-    check    check_router, check_rule
+    check    check_rule
     errors   DartsimError, ConfigError, NothingTrained, PlugInFailed
 
 A patch release removes none of these, nor a setting, a figure or a kind of plug-in. Until 1.0 a minor release may, and

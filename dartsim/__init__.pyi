@@ -30,7 +30,7 @@ from .core.types import (
 from .curation.rules.admission import AdmissionRule as AdmissionRule, GroupCounts as GroupCounts
 from .curation.rules.attempts import AttemptsRule as AttemptsRule
 from .curation.rules.batches import BatchRule as BatchRule, RunningGroup as RunningGroup
-from .curation.rules.selection import SelectedTurns as SelectedTurns, TurnSelection as TurnSelection
+from .curation.rules.selection import TurnSelection as TurnSelection
 from .curation.rules.task_order import TaskOrder as TaskOrder
 from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
 from .lab.gate import ConditionResult as ConditionResult, SchedulerRank as SchedulerRank
@@ -44,7 +44,6 @@ from .run.backends import (
     LearnerBackend as LearnerBackend,
 )
 from .run.policies import Policy as Policy
-from .testing.routers import check_router as check_router
 from .testing.rules import check_rule as check_rule
 from .sim.faults.kinds import Fault as Fault, FaultKind as FaultKind
 from .sim.run_virtual import run_virtual as run_virtual

@@ -27,7 +27,7 @@ from dartsim.observe.recorder import Recorder
 from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
 from dartsim.run.results import RunResult
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 __all__ = ["Comparison", "Result", "compare", "load", "presets", "simulate"]
 
@@ -187,7 +187,7 @@ def simulate(
         resolved_config = with_settings(resolved_config, {"run.seed": seed})
     with plugin_errors():
         prepared = prepare(_simulated(resolved_config))
-        result = run_simulation(prepared)
+        result = run_prepared(prepared)
         if result.interrupted:
             raise KeyboardInterrupt
         summary = run_summary(prepared, result, bounds)

@@ -18,7 +18,7 @@ from dartsim.config import Config, load
 from dartsim.lab.comparison import over_seeds
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.study import HALF_INTERVAL, Experiment, Figures, Options, Rows, StudyPicture, recorded_line, rows_of
 
 FILE = Path(__file__).with_name("studies.toml")
@@ -145,7 +145,7 @@ def _entries(axis: str, given: Mapping[str, Any] | Sequence[Any]) -> Iterator[tu
 
 def run_cluster(cluster: Cluster) -> Figures:
     """Run one and return its figures, with its event hash."""
-    result = run_simulation(prepare(cluster.config))
+    result = run_prepared(prepare(cluster.config))
     return {**result.figures, "event_hash": result.event_hash}
 
 

@@ -21,7 +21,7 @@ from dartsim.config import load, presets
 from dartsim.core.errors import ConfigError
 from dartsim.lab.sweep import ArmRun, sweep
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.arms import Cluster
 from experiments.study import RECORDED, recorded, write_json
 
@@ -57,7 +57,7 @@ def run_hashes(run: str, hours: float = HOURS) -> dict[str, Any]:
     """Simulate one run and return its hashes and turn rate."""
     preset, _, profile = run.partition("+")
     changes = (f"cluster.faults.profile={profile}",) if profile else ()
-    result = run_simulation(prepare(Cluster(preset, hours, SEED, changes).config))
+    result = run_prepared(prepare(Cluster(preset, hours, SEED, changes).config))
     return {
         "domain_hash": result.domain_hash,
         "event_hash": result.event_hash,

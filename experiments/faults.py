@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.faults import PROFILES
 from experiments.arms import Arm, arm_study, mean, pick
 from experiments.charts import bars, drawing, grouped, legend_below
@@ -24,7 +24,7 @@ def run_faulty(arm: Arm, seed: int) -> Figures:
 
     ``recovery_minutes`` is the time from the middle of the run, when the faults of ``healed`` end, to the next update.
     """
-    result = run_simulation(prepare(arm.cluster(seed).config))
+    result = run_prepared(prepare(arm.cluster(seed).config))
     figures, healed = result.figures, arm.hours * 1800.0
     masked = sum(number for cause, number in figures["causes"].items() if cause not in NOT_FAULTS)
     first = next((update.time - healed for update in result.recorder.updates if update.time > healed), None)

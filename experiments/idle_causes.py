@@ -13,7 +13,7 @@ from dartsim.observe.idle import attribute
 from dartsim.observe.states import AT_WORK
 from dartsim.observe.window import recorded_window
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.arms import Arm, arm_study
 from experiments.charts import (
     BLUE,
@@ -37,7 +37,7 @@ def run_scheduler(arm: Arm, seed: int) -> Figures:
     """Run one scheduler and return its shares of time at work and of each idle cause, by population."""
     config = arm.cluster(seed).config
     # Configurations of studies keep no timelines.
-    result = run_simulation(prepare(config.replace(run={"max_segments": 2_000_000})))
+    result = run_prepared(prepare(config.replace(run={"max_segments": 2_000_000})))
     window = recorded_window(result.recorder)
     assert window is not None, "segments are kept"
     start = config.run.warmup_share * window.end

@@ -29,10 +29,10 @@ from dartsim.real.vlm import VlmPolicy, build
 from dartsim.real.vlm.model import one_thread
 from dartsim.real.vlm.plan import vlm_config
 from dartsim.run.content import desktop_maker
-from dartsim.run.learning import learning
+from dartsim.run.model import trained_model
 from dartsim.run.prepare import prepare
 from dartsim.run.prepared_run import PreparedRun
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.imperfect_teacher import Mistakes, imperfect_turns
 from experiments.learning_suites import KINDS, LearningRun, Teacher
 
@@ -146,12 +146,12 @@ def run_from(run: LearningRun, folder: Path, report: Report = lambda share: None
     base = made_base(run, folder)
     began = time.process_time()
     prepared = prepare(run.config)
-    trained = learning(prepared, restore=folder)
+    trained = trained_model(prepared, restore=folder)
     kinds = {task: kind_of(rate) for name in ("tasks", "held_out") for task, rate in base[name].items()}
     curve = Curve(kinds)
     curve.note(0, 0.0)
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
-    result = run_simulation(prepared, learning=trained, instruments=[curve, progress])
+    result = run_prepared(prepared, learning=trained, instruments=[curve, progress])
     newest = trained.weights
     last = _evaluate(trained.model, prepared, prepared.held_out, newest, FINAL_ATTEMPTS)
     recorder = result.recorder

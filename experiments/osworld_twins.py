@@ -11,7 +11,7 @@ from typing import Any
 
 from dartsim.lab.virtual import modeled_twin
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.arms import Arm, arm_study, mean
 from experiments.charts import bars, drawing, legend_below
 from experiments.study import Figures, StudyPicture
@@ -22,7 +22,7 @@ HEADLINE_TURNS = 75_000
 
 def run_twin(arm: Arm, seed: int) -> Figures:
     """Run the virtual twin of a preset and return its figures."""
-    result = run_simulation(prepare(modeled_twin(arm.cluster(seed).config)))
+    result = run_prepared(prepare(modeled_twin(arm.cluster(seed).config)))
     return {**result.figures, "event_hash": result.event_hash}
 
 

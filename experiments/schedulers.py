@@ -13,7 +13,7 @@ from typing import Any
 from dartsim.lab.bounds import bounds
 from dartsim.lab.comparison import classes_over_seeds, comparison_figures
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments.arms import Arm, Cluster, arm_study, mean, pick, select
 from experiments.charts import (
     BLUE,
@@ -40,7 +40,7 @@ def run_scheduler(arm: Arm, seed: int) -> Figures:
     if arm.keys.get("slots_only"):
         cluster = without_spares(cluster)
     prepared = prepare(cluster.config)
-    result = run_simulation(prepared)
+    result = run_prepared(prepared)
     summary = {
         **result.figures,
         **bounds(prepared, result.figures, result.recorder.snapshots),

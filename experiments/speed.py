@@ -90,12 +90,12 @@ def configuration(num_envs: int, hours: float, *, seed: int = 0) -> Config:
 def full_system(num_envs: int, hours: float, seed: int) -> Figures:
     """Run the control plane with its measurements over the cluster model."""
     from dartsim.run.prepare import prepare
-    from dartsim.run.simulation import run_simulation
+    from dartsim.run.run_prepared import run_prepared
     from dartsim.store.memory import MemoryStore
 
     prepared = prepare(configuration(num_envs, hours, seed=seed))
     started = time.process_time()
-    result = run_simulation(prepared, store=MemoryStore())
+    result = run_prepared(prepared, store=MemoryStore())
     costs = _costs(time.process_time() - started, result.recorder.hot.generated_turns, hours)
     return {**costs, "events": result.num_events, "hash": result.event_hash}
 
@@ -206,12 +206,12 @@ def long_work(job: tuple[Any, ...]) -> Figures:
 def long_simulation(settings: Sequence[str]) -> Figures:
     """Run a large cluster until it is steady, if that is set, or its hours are over; return what it took."""
     from dartsim.run.prepare import prepare
-    from dartsim.run.simulation import run_simulation
+    from dartsim.run.run_prepared import run_prepared
     from dartsim.store.memory import MemoryStore
 
     prepared = prepare(load(preset_name=PRESET, workload_name=LONG_WORKLOAD, overrides=settings))
     started = time.process_time()
-    result = run_simulation(prepared, store=MemoryStore())
+    result = run_prepared(prepared, store=MemoryStore())
     seconds = time.process_time() - started
     hours, steady = result.figures["simulated_hours"], result.figures.get("steady", {})
     return {
@@ -229,7 +229,7 @@ def memory_growth(hours: float) -> Figures:
     """Run ``GROWTH_ENVS`` desktops, and return how much memory grows in an hour after a fifth of the run."""
     from dartsim.observe import ticker
     from dartsim.run.prepare import prepare
-    from dartsim.run.simulation import run_simulation
+    from dartsim.run.run_prepared import run_prepared
     from dartsim.store.memory import MemoryStore
 
     sizes: list[tuple[float, int]] = []
@@ -239,7 +239,7 @@ def memory_growth(hours: float) -> Figures:
         if now >= hours * 3600.0 / 5.0:
             sizes.append((now, process.memory_info().rss))
 
-    run_simulation(prepare(configuration(GROWTH_ENVS, hours)), store=MemoryStore(), instruments=[ticker(look)])
+    run_prepared(prepare(configuration(GROWTH_ENVS, hours)), store=MemoryStore(), instruments=[ticker(look)])
     (first, before), (last, after) = sizes[0], sizes[-1]
     growth = (after - before) / 1e6 / (last - first) * 3600.0
     return {"num_envs": GROWTH_ENVS, "simulated_hours": hours, "memory_growth_mb_per_hour": round(growth, 3)}

@@ -29,7 +29,7 @@ from dartsim.run.execute import execute, open_store
 from dartsim.run.prepare import prepare
 from dartsim.run.resume import resume
 from dartsim.run.resume_point import LIVES, read_resume_point
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.store.database import reading
 
 SMALL: dict[str, Any] = {
@@ -138,9 +138,7 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
                 raise Crashed
 
         try:
-            result = run_simulation(
-                prepared, store=store, resume_point=resume_point, instruments=[ticker(strike, 0.001)]
-            )
+            result = run_prepared(prepared, store=store, resume_point=resume_point, instruments=[ticker(strike, 0.001)])
         except Crashed:
             ledger.look(folder / "run.db")
             continue

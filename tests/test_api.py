@@ -153,14 +153,6 @@ def test_a_condition_that_cannot_be_decided_is_refused(condition, said):
         dartsim.Comparison(("mine", "same"), (0,), rows, {}).fail_if(condition)
 
 
-@pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "group_round_robin", "session_affine"])
-def test_our_routers_keep_the_rules_of_routers(name):
-    from dartsim.core.registry import parameters
-
-    dartsim.check_router(parameters("router", name).component)
-    dartsim.check_router(TwoChoices)
-
-
 class Coin(TwoChoices):
     """One of the two by chance, from the loop's stream."""
 
@@ -173,11 +165,11 @@ class Coin(TwoChoices):
 
 
 def test_a_router_that_draws_from_the_loop_is_checked_also_in_a_notebook():
-    dartsim.check_router(Coin)
+    dartsim.check_rule(Coin)
 
     async def cell():
         task = asyncio.current_task()
-        dartsim.check_router(Coin)
+        dartsim.check_rule(Coin)
         await asyncio.sleep(0)
         return asyncio.current_task() is task
 
@@ -243,7 +235,7 @@ class Foreign(TwoChoices):
 )
 def test_a_broken_router_is_told_what_is_wrong(router, said):
     with pytest.raises(AssertionError, match=said):
-        dartsim.check_router(router)
+        dartsim.check_rule(router)
 
 
 def dartsim_classes(annotation):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -24,13 +23,6 @@ TWIN = "twin.toml"
 """File in a real run's folder with its twin: the whole configuration in virtual time on the measured cluster."""
 
 
-class TimeUnit(StrEnum):
-    """Units of times in a CSV file."""
-
-    S = "s"
-    MS = "ms"
-
-
 SERVER = "An inference server"
 
 cluster_app = command_group(
@@ -38,16 +30,8 @@ cluster_app = command_group(
 )
 
 
-class Origin(StrEnum):
-    """What wrote the imported files."""
-
-    VERL = "verl"
-    AREAL = "areal"
-    PRIME_RL = "prime-rl"
-    SKYRL = "skyrl"
-    SLIME = "slime"
-    TRL = "trl"
-    CSV = "csv"
+Origin = Literal["verl", "areal", "prime-rl", "skyrl", "slime", "trl", "csv"]
+"""What wrote the imported files."""
 
 
 @cluster_app.command("new")
@@ -158,7 +142,7 @@ def import_files(
             "column has another name; repeatable.",
         ),
     ] = None,
-    unit: Annotated[TimeUnit, typer.Option(help="csv: unit of the times, s or ms.")] = TimeUnit.S,
+    unit: Annotated[Literal["s", "ms"], typer.Option(help="csv: unit of the times, s or ms.")] = "s",
     out_file: Annotated[
         Path | None,
         typer.Option("--out", callback=file_target, help="File to write; default: run.toml, for csv latencies.toml."),
@@ -181,7 +165,7 @@ def import_files(
     """
     if missing := [str(file) for file in files if not file.exists()]:
         raise ConfigError(f"there is no file {missing[0]}")
-    if origin is Origin.CSV:
+    if origin == "csv":
         if len(files) > 1 or given or steps:
             raise ConfigError("--from csv reads one file, and has --column and --unit alone")
         written, parts = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"))
@@ -238,7 +222,7 @@ def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | N
     ]
 
 
-def _latencies(source: Path, column: list[str], unit: TimeUnit, file: Path) -> Done:
+def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Done:
     from statistics import median
 
     import tomli_w
@@ -249,7 +233,7 @@ def _latencies(source: Path, column: list[str], unit: TimeUnit, file: Path) -> D
     if not column:
         raise ConfigError(f"which column of {source} is which latency? Give --column step, or --column step=NAME")
     columns = {name: other or name for name, _, other in (text.partition("=") for text in column)}
-    times = read_latencies(source, columns, 1.0 if unit is TimeUnit.S else 1e-3)
+    times = read_latencies(source, columns, 1.0 if unit == "s" else 1e-3)
     tree = {"cluster": {"env": {"latency": {name: quantiles(values) for name, values in times.items()}}}}
     from_tree(tree)
     about = {"title": f"Measured latencies of {source.name}", "source": f"dartsim cluster import {source} --from csv"}

@@ -99,7 +99,7 @@ def compare(
         ),
     ] = False,
     max_seeds: Annotated[
-        int, typer.Option(min=3, help="Most seeds of each scheduler for --until-ranked and --fail-if.")
+        int, typer.Option(min=2, help="Most seeds of each scheduler for --until-ranked and --fail-if.")
     ] = 20,
     junit: Annotated[
         Path | None, typer.Option(callback=file_target, help="JUnit file to write, with a test for each --fail-if.")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -22,22 +21,13 @@ from dartsim.cli.options import (
 from dartsim.core.errors import ConfigError
 
 
-class Listing(StrEnum):
-    """What can be listed."""
-
-    PRESETS = "presets"
-    SETTINGS = "settings"
-    PROFILES = "profiles"
-    FAULTS = "faults"
-
-
 def config(
     scheduler: SchedulerArgument = None,
     on: OnOption = None,
     faults: FaultsOption = None,
     overrides: Overrides = None,
     listing: Annotated[
-        Listing | None,
+        Literal["presets", "settings", "profiles", "faults"] | None,
         typer.Option(
             "--list",
             help="Without a scheduler: presets (the default); settings, with defaults and meanings; profiles of "
@@ -62,13 +52,8 @@ def config(
     if scheduler is None:
         if on or faults or overrides:
             raise ConfigError("name the scheduler whose configuration is printed; `dartsim config` lists the presets")
-        lists = {
-            Listing.PRESETS: _presets,
-            Listing.SETTINGS: _settings,
-            Listing.PROFILES: _profiles,
-            Listing.FAULTS: _faults,
-        }
-        as_json, tables = lists[listing or Listing.PRESETS]()
+        lists = {"presets": _presets, "settings": _settings, "profiles": _profiles, "faults": _faults}
+        as_json, tables = lists[listing or "presets"]()
         if json_file is not None:
             write_json(as_json, json_file)
             return

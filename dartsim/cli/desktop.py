@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,13 +23,8 @@ if TYPE_CHECKING:
 desktop_app = command_group("desktop", "Real desktops in containers, their tasks and evaluator.")
 
 
-class ImageVariant(StrEnum):
-    """Variants of our desktop image."""
-
-    SKELETON = "skeleton"
-    APPS = "apps"
-    VM = "vm"
-
+ImageVariant = Literal["skeleton", "apps", "vm"]
+"""Variants of our desktop image."""
 
 VariantOption = Annotated[
     ImageVariant,
@@ -46,7 +40,7 @@ Host = Annotated[
 
 @desktop_app.command()
 def build(
-    variant: VariantOption = ImageVariant.SKELETON,
+    variant: VariantOption = "skeleton",
     again: Annotated[bool, typer.Option("--again", help="Rebuild it even if it exists.")] = False,
     host: Host = None,
 ) -> None:
@@ -63,12 +57,12 @@ def build(
     from dartsim.real.desktop import build as build_image
 
     with errors.status("building"):
-        out.print(asyncio.run(build_image(variant.value, settings, again=again, on_line=errors.print)))
+        out.print(asyncio.run(build_image(variant, settings, again=again, on_line=errors.print)))
 
 
 @desktop_app.command()
 def start(
-    variant: VariantOption = ImageVariant.SKELETON,
+    variant: VariantOption = "skeleton",
     app: Annotated[str, typer.Option(help="A program to start in it, e.g. mousepad.")] = "",
     overrides: Overrides = None,
     show: Annotated[
@@ -101,7 +95,7 @@ def start(
     from dartsim.config import load
     from dartsim.real.desktop import desktop_spec
 
-    chosen = [f"desktop.variant={variant.value}", "desktop.width=1920", "desktop.height=1080", *(overrides or ())]
+    chosen = [f"desktop.variant={variant}", "desktop.width=1920", "desktop.height=1080", *(overrides or ())]
     config = load("desktop", overrides=chosen)
     spec = desktop_spec(config.desktop, app=app, vnc=vnc)
     with suppress(KeyboardInterrupt):

@@ -152,7 +152,7 @@ def _evaluate(
     served = None
     if config.backend.engine_backend.loads_weights:
         # Imported here: it needs torch.
-        from dartsim.run.served_model import served_model
+        from dartsim.run.model import served_model
 
         served = served_model(config, version or 0)
     elif keep is not None:

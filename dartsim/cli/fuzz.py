@@ -48,7 +48,7 @@ def fuzz(
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
     faults: Annotated[
         FaultProfile, typer.Option(metavar="RATES", help="Fault rates: none, calm, osworld or hostile.")
-    ] = FaultProfile.HOSTILE,
+    ] = "hostile",
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     processes: Processes = None,
     out_folder: Out = None,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,14 +16,8 @@ if TYPE_CHECKING:
     from dartsim.config import Config
 
 
-class FaultProfile(StrEnum):
-    """Named rates of faults."""
-
-    NONE = "none"
-    CALM = "calm"
-    OSWORLD = "osworld"
-    HOSTILE = "hostile"
-
+FaultProfile = Literal["none", "calm", "osworld", "hostile"]
+"""Named rates of faults."""
 
 Overrides = Annotated[
     list[str] | None,

@@ -126,7 +126,7 @@ def tasks(
     home = default_home()
     facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
     cache = cache_folder()
-    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant.value, cache=cache)
+    offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant, cache=cache)
     found = coverage(listed.tasks, facts, folder=folder, offer=offer)
     differs = "" if facts is None else other_version(folder, facts.scorer)
     console = result(_figures(found, facts, listed) | {"scorer_differs": differs}, json_file)

@@ -511,7 +511,6 @@ class Recovered:
         undone: Updates that no checkpoint contains.
         torn: Why committed checkpoints could not be used, newest first.
         removed: Checkpoint folders that were removed.
-        orphans: Screenshots without a row that were removed.
     """
 
     update: int
@@ -521,7 +520,6 @@ class Recovered:
     undone: tuple[int, ...] = ()
     torn: tuple[str, ...] = ()
     removed: tuple[Path, ...] = ()
-    orphans: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

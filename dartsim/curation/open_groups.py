@@ -47,6 +47,10 @@ class OpenGroup:
         return self.finished == self.planned
 
 
+COUNTS = ("id", "size", "admitted", "finished", "replaced", "turn_limit", "repeated")
+"""Fields of an open group that are numbers."""
+
+
 class OpenGroups:
     """The groups being collected.
 
@@ -187,32 +191,20 @@ class OpenGroups:
 def save_open(group: OpenGroup) -> dict[str, Any]:
     """Return an open group as a mapping."""
     return {
-        "id": group.id,
+        **{name: getattr(group, name) for name in COUNTS},
         "task": group.task.id,
-        "size": group.size,
-        "admitted": group.admitted,
-        "finished": group.finished,
-        "replaced": group.replaced,
-        "turn_limit": group.turn_limit,
         "usable": [trajectory.attempt.id for trajectory in group.usable],
-        "again": [list(place) for place in group.again],
-        "repeated": group.repeated,
+        "again": group.again,
     }
 
 
 def read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> OpenGroup:
     """Return the group that ``save_open`` saved, with its readable trajectories."""
     return OpenGroup(
-        id=saved["id"],
+        **{name: saved[name] for name in COUNTS},
         task=task,
-        size=saved["size"],
-        admitted=saved["admitted"],
-        finished=saved["finished"],
-        replaced=saved["replaced"],
-        turn_limit=saved["turn_limit"],
         usable=[trajectories[number] for number in saved["usable"] if number in trajectories],
         again=[(index, seed) for index, seed in saved["again"]],
-        repeated=saved["repeated"],
     )
 
 

@@ -87,9 +87,9 @@ class ComparedRun:
         return f"{self.scheduler} seed {self.config.run.seed}"
 
     @property
-    def key(self) -> str | None:
-        """What its result depends on; None for a run that is not simulated, which is never the same again."""
-        return result_key(self.config) if self.config.backend.virtual else None
+    def key(self) -> str:
+        """What its result depends on."""
+        return result_key(self.config)
 
     @property
     def same_config(self) -> bool:
@@ -136,7 +136,7 @@ def make_runs(
                 run = left[number]
                 if made is not None:
                     simulated[run.name] = made
-                elif results is not None and run.key is not None:
+                elif results is not None:
                     results.add(run.key, str(run.path))
     return [simulated[run.name] if run.path is None else _read(run.path) for run in runs]
 
@@ -145,8 +145,8 @@ def _known(run: ComparedRun, results: Results | None) -> bool:
     """Whether a run has its results, perhaps by copying them; else nothing is left in its directory."""
     if run.path is None:
         return False
-    found = results.get(run.key) if results is not None and run.key is not None else None
-    if _is_finished(run.path, run.config) and (run.key is None or found == str(run.path)):
+    found = None if results is None else results.get(run.key)
+    if found == str(run.path) and _is_finished(run.path, run.config):
         return True
     shutil.rmtree(run.path, ignore_errors=True)  # of other code, or interrupted
     if found is None or not _is_finished(Path(found), run.config):
@@ -167,7 +167,7 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
     from dartsim.observe import ticker
     from dartsim.run.execute import execute, run_summary
     from dartsim.run.prepare import prepare
-    from dartsim.run.simulation import run_simulation
+    from dartsim.run.run_prepared import run_prepared
 
     progress = ticker(lambda now: report(now / 3600.0 / run.config.run.hours))
     with plugin_errors(f"{run.name}: "):
@@ -175,7 +175,7 @@ def _make_here(run: ComparedRun, report: Report) -> EndedRun | None:
             execute(run.config, run.path, [progress], more_figures=bounds)
             return None
         prepared = prepare(run.config)
-        result = run_simulation(prepared, instruments=[progress])
+        result = run_prepared(prepared, instruments=[progress])
         summary = run_summary(prepared, result, bounds)
     return EndedRun(summary, [update.time / 3600.0 for update in result.recorder.updates])
 

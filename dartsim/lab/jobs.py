@@ -24,7 +24,7 @@ from dartsim.observe import Instrument, Recorder
 from dartsim.observe.figures import after_warmup, figures, steady_turns_per_minute
 from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 FEWEST = 8
 """Finished trials required before any is stopped early, or importances are estimated."""
@@ -155,7 +155,7 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
 def simulate_figures(config: Config, prices: Prices, instruments: Sequence[Instrument] = ()) -> Figures:
     """Simulate a configuration once, and return its figures with cost and verdict."""
     prepared = prepare(config)
-    summary = run_summary(prepared, run_simulation(prepared, instruments=instruments), bounds)
+    summary = run_summary(prepared, run_prepared(prepared, instruments=instruments), bounds)
     return {**_with_cost(config, prices, summary), "verdict": summary["verdict"]}
 
 

@@ -11,7 +11,7 @@ from dartsim.lab.published import Setup
 from dartsim.lab.roofline import engine_settings, switch_seconds, sync_seconds, update_settings
 from dartsim.lab.virtual import with_settings
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.latency import Capped, Lognormal
 from dartsim.sim.learner import UpdateParts
 
@@ -39,7 +39,7 @@ def simulate(setup: Setup, parameters: Mapping[str, float], seed: int) -> Figure
         return {"update_seconds": seconds, "step_seconds": seconds}
     config = run_config(setup, parameters, seed)
     cycle = _cycle(setup)
-    result = run_simulation(prepare(config))
+    result = run_prepared(prepare(config))
     times = [record.time for record in result.recorder.updates]
     if len(times) <= cycle:
         raise DartsimError(

@@ -16,7 +16,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.virtual import as_virtual, modeled_twin, with_settings
 from dartsim.observe.timings import read_timings
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 Part = Literal["desktops", "engines", "learner"]
 KEYS: Mapping[Part, str] = {
@@ -55,7 +55,7 @@ def twin_figures(config: Config) -> Mapping[str, Any]:
         )
     hours = min(config.run.hours, TWIN_HOURS)
     changes = {"run.hours": hours, "run.updates": None, "cluster.engine.control_seconds": 0.0}
-    return run_simulation(prepare(with_settings(as_virtual(modeled_twin(config)), changes))).figures
+    return run_prepared(prepare(with_settings(as_virtual(modeled_twin(config)), changes))).figures
 
 
 def with_stand_ins(config: Config, parts: Collection[Part], place: Path, minutes: float) -> Config:

@@ -19,7 +19,6 @@ window.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,8 @@ from dartsim.observe.states import (
 from dartsim.observe.window import Window, recorded_window
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int32]
+ByCause = dict[str, Counts]
 
 D = DesktopState
 
@@ -48,9 +49,9 @@ WITH_ATTEMPT = (
 WITHOUT = (D.WAIT_ADMISSION, D.WAIT_UNIT, D.WAIT_START, D.OFF, D.READY)
 NOT_ASKING = tuple(state for state in D if state not in (D.GENERATING, D.OFF))
 
-FIRST_COLUMN: Mapping[str, int] = {"desktops": 0, "engines": len(D), "trainer": len(D) + len(EngineState)}
-"""First column of each population's states in the table of components per state."""
-NUM_COLUMNS = len(D) + len(EngineState) + len(TrainerState)
+FIRST_ROW: Mapping[str, int] = {"desktops": 0, "engines": len(D), "trainer": len(D) + len(EngineState)}
+"""First row of each population's states in the table of components per state."""
+NUM_ROWS = len(D) + len(EngineState) + len(TrainerState)
 
 
 def idle(recorder: Recorder) -> dict[str, Any] | None:
@@ -67,8 +68,9 @@ def attribute(window: Window) -> dict[str, Any]:
     weights = {"desktops": _desktops(counts), "engines": _engines(counts), "trainer": _trainer(counts)}
     populations = {}
     for name, by_cause in weights.items():
-        size = len(window.stays[name])
-        spent = {cause: np.add.reduceat(parts * lengths, first) for cause, parts in by_cause.items() if parts.any()}
+        size = window.sizes[name]
+        causes = [cause for cause in (AT_WORK, *CAUSES) if cause in by_cause]
+        spent = {cause: np.add.reduceat(by_cause[cause] * lengths, first) for cause in causes}
         populations[name] = {
             "size": size,
             "seconds": {cause: round(float(seconds.sum()), 3) for cause, seconds in spent.items() if seconds.any()},
@@ -85,89 +87,85 @@ def attribute(window: Window) -> dict[str, Any]:
     }
 
 
-def _counts(window: Window, edges: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Return times [n + 1], and the number of components in each state between them [n, states].
+def _counts(window: Window, edges: Floats) -> tuple[Floats, Counts]:
+    """Return ascending times [n + 1], and the number of components in each state between them [states, n].
 
     The times include the edges and end with the window.
     """
-    starts, ends, columns = _stays(window)
-    when = np.concatenate([starts, ends, edges])
-    order = np.argsort(when, kind="stable")
-    times = when[order]
-    change = np.zeros((len(when), NUM_COLUMNS), dtype=np.int32)
-    of_stays = order < 2 * len(starts)  # each changes one state, by one
-    stay, ends_here = order[of_stays] % len(starts), order[of_stays] >= len(starts)
-    change[np.flatnonzero(of_stays), columns[stay]] = np.where(ends_here, -1, 1)
-    return times, np.cumsum(change, axis=0)[:-1]
+    starts, ends = (np.concatenate([window.stays[name][side] for name in FIRST_ROW]) for side in ("start", "end"))
+    rows = np.concatenate([window.stays[name]["state"] + first for name, first in FIRST_ROW.items()])
+    times = np.unique(np.concatenate([starts, ends, edges]))
+    change = np.zeros((NUM_ROWS, len(times)), dtype=np.int32)
+    np.add.at(change, (rows, np.searchsorted(times, starts)), 1)
+    np.add.at(change, (rows, np.searchsorted(times, ends)), -1)
+    return times, np.cumsum(change, axis=1)[:, :-1]
 
 
-def _stays(window: Window) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    by_population = [list(chain.from_iterable(window.stays[name])) for name in FIRST_COLUMN]
-    number = sum(map(len, by_population))
-    table = np.fromiter(chain.from_iterable(chain.from_iterable(by_population)), np.float64, 3 * number).reshape(-1, 3)
-    first = np.repeat(list(FIRST_COLUMN.values()), [len(own) for own in by_population])
-    return table[:, 1], table[:, 2], table[:, 0].astype(np.int64) + first
-
-
-def _by_state(counts: NDArray[np.int32], population: str) -> dict[str, Floats]:
+def _by_state(counts: Counts, population: str) -> ByCause:
     """Return how many components work, and how many are idle for a cause given by their own state."""
-    by_cause = {cause: np.zeros(len(counts)) for cause in (AT_WORK, *CAUSES)}
+    by_cause: ByCause = {}
     for state in POPULATIONS[population].states:
         if state.info.cause is not None:
-            by_cause[state.info.cause] += counts[:, FIRST_COLUMN[population] + state]
+            _add(by_cause, state.info.cause, counts[FIRST_ROW[population] + state])
     return by_cause
 
 
-def _desktops(counts: NDArray[np.int32]) -> dict[str, Floats]:
+def _add(by_cause: ByCause, cause: str, parts: Counts) -> None:
+    """Add components to a cause, if there are any."""
+    if parts.any():
+        by_cause[cause] = by_cause[cause] + parts if cause in by_cause else parts
+
+
+def _desktops(counts: Counts) -> ByCause:
     by_cause = _by_state(counts, "desktops")
-    _not_admitted(counts, counts[:, D.WAIT_ADMISSION].astype(np.float64), by_cause)
+    _not_admitted(counts, counts[D.WAIT_ADMISSION], by_cause)
     return by_cause
 
 
-def _not_admitted(counts: NDArray[np.int32], desktops: Floats, by_cause: dict[str, Floats]) -> None:
+def _not_admitted(counts: Counts, desktops: Counts, by_cause: ByCause) -> None:
     """Add desktops that are not admitted to the cause that the trainer's state determines."""
     for state in TrainerState:
         limited = state in (TrainerState.WAIT_DATA, TrainerState.OFF)
         cause = D.WAIT_ADMISSION.info.label if limited else state.info.label
-        by_cause[cause] += desktops * counts[:, FIRST_COLUMN["trainer"] + state]
+        _add(by_cause, cause, desktops * counts[FIRST_ROW["trainer"] + state])
 
 
-def _engines(counts: NDArray[np.int32]) -> dict[str, Floats]:
+def _engines(counts: Counts) -> ByCause:
     by_cause = _by_state(counts, "engines")
-    idle_engines = counts[:, FIRST_COLUMN["engines"] + EngineState.IDLE].astype(np.float64)
+    idle_engines = counts[FIRST_ROW["engines"] + EngineState.IDLE]
     _most_common(counts, idle_engines, (NOT_ASKING,), by_cause, otherwise=NETWORK)
     return by_cause
 
 
-def _trainer(counts: NDArray[np.int32]) -> dict[str, Floats]:
+def _trainer(counts: Counts) -> ByCause:
     by_cause = _by_state(counts, "trainer")
-    waits = counts[:, FIRST_COLUMN["trainer"] + TrainerState.WAIT_DATA].astype(np.float64)
+    waits = counts[FIRST_ROW["trainer"] + TrainerState.WAIT_DATA]
     _most_common(counts, waits, (WITH_ATTEMPT, WITHOUT), by_cause, otherwise=D.OFF.info.label)
     return by_cause
 
 
 def _most_common(
-    counts: NDArray[np.int32],
-    parts: Floats,
+    counts: Counts,
+    parts: Counts,
     ranks: Sequence[Sequence[DesktopState]],
-    by_cause: dict[str, Floats],
+    by_cause: ByCause,
     *,
     otherwise: str,
 ) -> None:
     """Add ``parts`` to the most common desktop state within the first rank of states that has any desktop."""
-    left = parts.copy()
+    left = parts
     for states in ranks:
-        among = counts[:, list(states)]
-        most = np.argmax(among, axis=1)  # ties go to the first state
-        known = among.max(axis=1) > 0
+        among = counts[list(states)]
+        most = np.argmax(among, axis=0)  # ties go to the first state
+        known = left * (among.max(axis=0) > 0)
         for place, state in enumerate(states):
-            here = np.where(known & (most == place), left, 0.0)
+            here = known * (most == place)
             if state is D.WAIT_ADMISSION:
                 _not_admitted(counts, here, by_cause)
             else:
-                by_cause[state.info.label] += here
-        left = np.where(known, 0.0, left)
-    by_cause[otherwise] += left
+                _add(by_cause, state.info.label, here)
+        left = left - known
+    _add(by_cause, otherwise, left)
 
 
 def ranking(attributed: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -39,8 +39,8 @@ def perfetto(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: If no stays were recorded.
     """
-    segments = read_segments(below(folder, SEGMENTS), until=inf)
-    if not any(segments):
+    segments = [own.tolist() for own in read_segments(below(folder, SEGMENTS), until=inf)]
+    if not any(map(len, segments)):
         raise ConfigError(f"{folder} has no recorded stays to trace ({SEGMENTS}; run.max_segments)")
     attempts = read_attempts(below(folder, ATTEMPTS))
     played = SlotHistory(row.columns for row in attempts.values())

@@ -297,6 +297,8 @@ SEGMENT_FIELDS = (("population", "u1"), ("component", "<u4"), ("state", "u1"), (
 """A row of ``segments.bin``, as numpy has it."""
 KEPT_FIELDS = (("component", "i4"), ("state", "i4"), ("start", "f8"), ("end", "f8"))
 """A row of ``Population.segments``."""
+Stays = Any
+"""A numpy array of rows with ``KEPT_FIELDS``; not named as one, because readers of other files do not need numpy."""
 
 
 class SegmentLog(RecordingLog):
@@ -358,7 +360,7 @@ class SegmentLog(RecordingLog):
         return b"".join(parts), count
 
 
-def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
+def read_segments(path: Path, *, until: float) -> list[Stays]:
     """Return the segments of each population up to a time of the run, seconds, without a truncated row.
 
     The list is empty if there is no file.
@@ -372,17 +374,17 @@ def read_segments(path: Path, *, until: float) -> list[list[Segment]]:
     by_population = []
     for number in range(len(POPULATIONS)):
         own = rows[(rows["population"] == number) & (rows["start"] < until)]
-        columns = own["component"], own["state"], own["start"], np.minimum(own["end"], until)
-        by_population.append(list(zip(*(column.tolist() for column in columns), strict=True)))
+        stays = own[[name for name, _ in KEPT_FIELDS]].astype(list(KEPT_FIELDS))
+        stays["end"] = np.minimum(stays["end"], until)
+        by_population.append(stays)
     return by_population
 
 
-def with_open_stays(
-    segments: Sequence[Sequence[Segment]], states: Sequence[Sequence[int]], until: float
-) -> list[list[Segment]]:
+def with_open_stays(segments: Sequence[Stays], states: Sequence[Sequence[int]], until: float) -> list[list[Segment]]:
     """Return segments with the last, open stay of each component."""
     complete = []
-    for ended, now in zip(segments, states, strict=True):
+    for own, now in zip(segments, states, strict=True):
+        ended: list[Segment] = own.tolist()
         ends = dict.fromkeys(range(len(now)), 0.0)
         ends.update((index, end) for index, _, _, end in ended)
         open_stays = [

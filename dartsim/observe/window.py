@@ -7,47 +7,36 @@ of these times.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from dartsim.observe.recorder import Recorder
-from dartsim.observe.records import Population, Segment
+from dartsim.observe.recording import KEPT_FIELDS, Stays
+from dartsim.observe.records import Population
 from dartsim.observe.states import POPULATIONS
-
-
-class Stay(NamedTuple):
-    """A component's stay in one state; seconds since the start of the run."""
-
-    state: int
-    start: float
-    end: float
 
 
 class Window(NamedTuple):
     """A time span, seconds since the start of the run, in which the state of every component is known.
 
-    ``stays`` has the stays of each component, by population and index, without gaps.
+    Attributes:
+        start: Of the span.
+        end: Of the span.
+        sizes: Number of components, by population.
+        stays: By population; within the span, and without gaps for each component.
     """
 
     start: float
     end: float
-    stays: dict[str, list[list[Stay]]]
+    sizes: Mapping[str, int]
+    stays: Mapping[str, Stays]
 
     def clipped(self, start: float, end: float = math.inf) -> Window:
         """Return the window from ``start`` on, until ``end`` at most."""
         end = min(end, self.end)
-        stays = {
-            name: [
-                [
-                    stay._replace(start=max(stay.start, start), end=min(stay.end, end))
-                    for stay in own
-                    if stay.end > start and stay.start < end
-                ]
-                for own in all_stays
-            ]
-            for name, all_stays in self.stays.items()
-        }
-        return Window(start, end, stays)
+        return Window(start, end, self.sizes, {name: _clipped(own, start, end) for name, own in self.stays.items()})
 
 
 def known_from(population: Population) -> float:
@@ -64,50 +53,46 @@ def recorded_window(recorder: Recorder) -> Window | None:
     populations = recorder.populations()
     if any(population.segments is None for population in populations):
         return None
-    start = max(recorder.started, *(known_from(population) for population in populations))
+    begun = recorder.started
+    start = max(begun, *(known_from(population) for population in populations))
     end = recorder.clock()
     if start >= end:
         return None
-    return Window(
-        start - recorder.started,
-        end - recorder.started,
-        {population.name: _stays(population, start, end, recorder.started) for population in populations},
-    )
+    stays = {population.name: _clipped(_stays(population, end), start, end) for population in populations}
+    for own in stays.values():
+        own["start"] -= begun
+        own["end"] -= begun
+    return Window(start - begun, end - begun, {own.name: len(own) for own in populations}, stays)
 
 
-def window_of(segments: Sequence[Sequence[Segment]]) -> Window | None:
+def window_of(segments: Sequence[Stays]) -> Window | None:
     """Return the time in which the stays of every component are known, from the segments of each population.
 
     A component belongs to it if it has any segment. None if there is no such time.
     """
-    by_population = []
-    for own in segments:
-        stays: list[list[Stay]] = [[] for _ in range(max((index for index, *_ in own), default=-1) + 1)]
-        for index, state, start, end in own:
-            stays[index].append(Stay(state, start, end))
-        by_population.append([ordered for ordered in stays if ordered])
-    known = [ordered for stays in by_population for ordered in stays]
-    if not all(by_population) or not known:
+    starts, ends, sizes = [0.0], [math.inf], {}
+    for name, own in zip(POPULATIONS, segments, strict=False):
+        members, first = np.unique(own["component"], return_index=True)  # each one's segments are in order
+        last = len(own) - 1 - np.unique(own["component"][::-1], return_index=True)[1]
+        starts.append(own["start"][first].max(initial=0.0))
+        ends.append(own["end"][last].min(initial=math.inf))
+        sizes[name] = len(members)
+    start, end = float(max(starts)), float(min(ends))
+    if not all(sizes.get(name) for name in POPULATIONS) or start >= end:
         return None
-    start, end = max(ordered[0].start for ordered in known), min(ordered[-1].end for ordered in known)
-    window = Window(0.0, end, dict(zip(POPULATIONS, by_population, strict=True)))
-    return window.clipped(start, end) if start < end else None
+    return Window(0.0, end, sizes, dict(zip(POPULATIONS, segments, strict=True))).clipped(start)
 
 
-def _stays(population: Population, start: float, end: float, run_start: float) -> list[list[Stay]]:
-    stays: list[list[Stay]] = [[] for _ in population.tracks]
-    for index, state, since, until in population.segments or ():
-        if until > start:
-            _append(stays[index], state, max(since, start) - run_start, until - run_start)
-    for track in population.tracks:
-        if track.since < end:
-            _append(stays[track.index], track.state, max(track.since, start) - run_start, end - run_start)
-    return stays
+def _stays(population: Population, end: float) -> Stays:
+    """Return the kept segments of a population, and those that are open; loop times in seconds."""
+    assert population.segments is not None
+    ended = np.frombuffer(population.segments.packed_since(0), list(KEPT_FIELDS))
+    tracks = [(track.index, track.state, track.since, end) for track in population.tracks if track.since < end]
+    return np.concatenate([ended, np.array(tracks, ended.dtype)])
 
 
-def _append(stays: list[Stay], state: int, start: float, end: float) -> None:
-    """Add a stay, merged with the last one if the state is the same."""
-    if stays and stays[-1].state == state:
-        stays[-1] = stays[-1]._replace(end=end)
-    else:
-        stays.append(Stay(state, start, end))
+def _clipped(stays: Stays, start: float, end: float) -> Stays:
+    within = stays[(stays["end"] > start) & (stays["start"] < end)]
+    within["start"] = np.maximum(within["start"], start)
+    within["end"] = np.minimum(within["end"], end)
+    return within

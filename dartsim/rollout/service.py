@@ -122,11 +122,13 @@ class RolloutService:
             self._returns = None
 
     def take_down(self, worker: WorkerSlot) -> None:
+        """Send a worker no new requests; its live ones continue."""
         self.router.remove(worker)
         if worker.in_flight:
             worker.track.enter(EngineState.DRAINING)
 
     def stop(self, worker: WorkerSlot) -> None:
+        """Record that a worker stops serving, its live requests included."""
         worker.track.enter(EngineState.LOADING)
         if self._stopped:
             return

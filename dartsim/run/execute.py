@@ -19,7 +19,6 @@ from dartsim.core.types import Group, Weights
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import JsonlWriter, SnapshotLog
-from dartsim.observe.recorder import report_preparing
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, AttemptLog, RecordingLog, SegmentLog, StateLog
 from dartsim.observe.records import Snapshot
 from dartsim.observe.rundir import (
@@ -41,10 +40,9 @@ from dartsim.real.ray_cluster.backend import session
 from dartsim.run.backends import desktop_backend
 from dartsim.run.prepare import prepare_run
 from dartsim.run.prepared_run import PreparedRun
-from dartsim.run.realtime import run_realtime
 from dartsim.run.results import RunResult, learning_curve
 from dartsim.run.resume_point import FIRST, SETTINGS, ResumePoint
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.run.verdict import verdict
 from dartsim.run.watch import Watch, write_spacing
 from dartsim.store.database import CHECKPOINTS_FOLDER, DATABASE_FILE, SCREENS_FOLDER
@@ -53,7 +51,7 @@ from dartsim.store.sql import SqlStore
 from dartsim.trainer.advantages import AdvantageRule
 
 if TYPE_CHECKING:
-    from dartsim.run.trained_model import TrainedModel
+    from dartsim.run.model import TrainedModel
 
 SUCCESSES = "successes"
 """Folder of a run's newest successes, if its model learned."""
@@ -85,7 +83,7 @@ def execute(
         check_sinks(config.run.sinks)
         refuse_used(path)
         desktop_backend(config).check_hosts(config)
-        trained = configured_learning(prepared, path, instruments)  # may fail, so before the directory exists
+        trained = configured_model(prepared, path)  # may fail, so before the directory exists
         with lock_run(path):
             refuse_used(path, ours=True)  # again: another process may have used it in the meantime
             return Execution(prepared, path, trained, instruments, more_figures).begin()
@@ -106,7 +104,7 @@ class Execution:
         config, trained = self.prepared.config, self.trained
         write_text(self.path / CONFIG, to_toml(config))
         with closing(open_store(config, self.path)) as store:
-            first = trained.evaluate(Weights(0, trained.weights.source)) if trained else None
+            first = trained.held_out.evaluate(Weights(0, trained.weights.source)) if trained else None
             # Before anything else is written, so that all files belong to a database that has begun.
             store.save({FIRST: first, SETTINGS: config.model_dump(mode="json")})
             if trained:
@@ -131,11 +129,14 @@ class Execution:
             ]
             listening += [stack.enter_context(log) for log in recording_logs(config, path, resume_point)]
             listening += [watch, *self.instruments]
-            options: dict[str, Any] = {"store": store, "learning": self.trained, "resume_point": resume_point}
-            if config.backend.virtual:
-                result = run_simulation(self.prepared, **options, instruments=listening)
-            else:
-                result = run_realtime(self.prepared, **options, instruments=listening, folder=path)
+            result = run_prepared(
+                self.prepared,
+                store=store,
+                learning=self.trained,
+                resume_point=resume_point,
+                folder=path,
+                instruments=listening,
+            )
             watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
         more = {} if self.trained is None else self._learned(result, first)
         if resume_point is not None:
@@ -153,7 +154,7 @@ class Execution:
         """Write the model and its successes, and return what it learned, for the run's summary."""
         trained, path, recorder = self.trained, self.path, result.recorder
         assert trained is not None
-        last = trained.evaluate(trained.weights)
+        last = trained.held_out.evaluate(trained.weights)
         trained.save(path)
         trained.save_successes(path / SUCCESSES)
         # The success rates on held-out tasks, where known, replace those of the run's attempts.
@@ -177,7 +178,7 @@ def recording_logs(config: Config, path: Path, resume_point: ResumePoint | None)
 
     def turn_facts(group: Group) -> tuple[list[list[float]], Sequence[Sequence[bool]]]:
         values = [values_T.tolist() for values_T in advantages.advantages(group)]
-        return values, selection.select(group).kept
+        return values, selection.select(group)
 
     return [
         AttemptLog(path / ATTEMPTS, turn_facts=turn_facts, spacing_seconds=spacing_seconds, keep=keep),
@@ -219,17 +220,15 @@ def open_store(config: Config, path: Path) -> Store:
     )
 
 
-def configured_learning(
-    prepared: PreparedRun, path: Path, instruments: Sequence[Instrument] = (), *, restore: Path | None = None
-) -> TrainedModel | None:
+def configured_model(prepared: PreparedRun, path: Path, *, restore: Path | None = None) -> TrainedModel | None:
     """Return the configured model; None for the surrogate policy."""
     if prepared.config.policy.kind != "vlm":
         return None
     # Imported here: it needs torch.
-    from dartsim.run.learning import learning
+    from dartsim.run.model import trained_model
 
     checkpoints = None if prepared.config.curation.store == "memory" else path / CHECKPOINTS_FOLDER
-    return learning(prepared, report_preparing(instruments), checkpoints=checkpoints, restore=restore)
+    return trained_model(prepared, checkpoints=checkpoints, restore=restore)
 
 
 def refuse_used(path: Path, *, ours: bool = False) -> None:

@@ -41,7 +41,7 @@ from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.bridge import BridgeEnvironment
 
 if TYPE_CHECKING:
-    from dartsim.run.served_model import ServedModel
+    from dartsim.run.model import ServedModel
     from dartsim.sim.worker import SimWorker
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from dartsim.observe.failure import why_nothing_trained
 from dartsim.observe.figures import by_label, mean_reward, summary
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.system import System
+from dartsim.sim.run_virtual import SimReport
 
 MAX_POINTS = 60
 """Most points of the learning curve, so that each averages enough attempts."""
@@ -52,10 +53,8 @@ class RunResult:
         return self.recorder.domain_hash.digest
 
 
-def run_result(
-    prepared: PreparedRun, system: System, *, interrupted: bool, event_hash: str | None, num_events: int | None
-) -> RunResult:
-    """Return the result of a run that has ended."""
+def run_result(prepared: PreparedRun, system: System, *, interrupted: bool, report: SimReport | None) -> RunResult:
+    """Return the result of a run that has ended; ``report`` of its loop, if its time was virtual."""
     recorder = system.recorder
     share = prepared.config.run.warmup_share
     figures = summary(recorder, warmup_share=share, peak_tokens_per_second=prepared.peak_tokens_per_second)
@@ -68,8 +67,8 @@ def run_result(
         figures=figures,
         bias=bias(prepared, recorder),
         interrupted=interrupted,
-        event_hash=event_hash,
-        num_events=num_events,
+        event_hash=None if report is None else report.event_hash,
+        num_events=None if report is None else report.num_events,
         alarm=system.end.alarm,
     )
 

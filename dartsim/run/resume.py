@@ -40,7 +40,7 @@ from dartsim.run.execute import (
     SUCCESSES,
     Execution,
     MoreFigures,
-    configured_learning,
+    configured_model,
     open_store,
 )
 from dartsim.run.prepare import prepare_run
@@ -91,14 +91,12 @@ def resume(
                     # Before the model is read, which takes minutes: a process killed in that time counts as a life.
                     lives = [*resume_point.lives, resume_point.as_json()]
                     store.save({LIVES: lives, SETTINGS: config.model_dump(mode="json")})
-                    trained = configured_learning(
-                        prepared, path, instruments, restore=resume_point.recovered.checkpoint
-                    )
+                    trained = configured_model(prepared, path, restore=resume_point.recovered.checkpoint)
                     execution = Execution(prepared, path, trained, instruments, more_figures)
                     return execution.run(store, resume_point.first, resume_point)
                 store.clear()  # documents of a run in which nothing happened
             # The configuration stays, because the process may be killed in the minutes of a model's warm start.
-            trained = configured_learning(prepared, path, instruments)
+            trained = configured_model(prepared, path)
             return Execution(prepared, path, trained, instruments, more_figures).begin()
 
 

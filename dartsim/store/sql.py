@@ -20,7 +20,6 @@ import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -274,7 +273,9 @@ class SqlStore(Store):
             self._unneeded += (n for (n,) in kept if n not in self.live and n not in self._uses)
         for folder in recovered.removed:
             shutil.rmtree(folder, ignore_errors=True)
-        return replace(recovered, orphans=0 if self.blobs is None else self.blobs.sweep(self._references))
+        if self.blobs is not None:
+            self.blobs.sweep(self._references)
+        return recovered
 
     @override
     def restore(self, recovered: Recovered, known: Collection[int]) -> Restored:

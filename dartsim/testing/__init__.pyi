@@ -1,5 +1,4 @@
 from .fixture import SimulatedCluster as SimulatedCluster
 from .fixture import cluster as cluster
 from .fixture import pytest_addoption as pytest_addoption
-from .routers import check_router as check_router
 from .rules import check_rule as check_rule

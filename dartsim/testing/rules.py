@@ -14,22 +14,25 @@ from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.curation.rules.batches import BatchRule, RunningGroup
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.curation.rules.turn_limit import TurnLimitRule
-from dartsim.rollout.routers import Router
+from dartsim.rollout.routers import Routed, Router
+from dartsim.sim.run_virtual import run_virtual
 from dartsim.testing.ports import TASK, sample_trajectory
-from dartsim.testing.routers import check_router
 from dartsim.trainer.advantages import AdvantageRule
 
 TASKS = tuple(Task(f"task-{number}", "Save the document.") for number in range(5))
 MAX_TURNS = 30
 BATCH_GROUPS, GROUP_SIZE = 4, 8
 """Sizes of an admission rule's batches and groups."""
+NUM_WORKERS = 4
+"""Workers that a router chooses from."""
 
 
 def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters: Any) -> None:
     """Check a rule of a scheduler with random groups, rewards and counts.
 
     It must keep what the docstring of its base class promises, never stall an idle run, repeat its choices after the
-    same calls, and resume from its saved state.
+    same calls, and resume from its saved state. Calls are made in virtual time, as in a simulated run:
+    ``asyncio.get_running_loop().rng(name)`` draws random numbers.
 
     Args:
         rule: A registered class: a router, a rule of admission, advantages, attempts, batches, selection, task order or
@@ -43,9 +46,8 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
         TypeError: If the class is none of these.
         ValueError: If a parameter is wrong.
     """
-    if issubclass(rule, Router):
-        return check_router(rule, seed=seed, num_calls=num_calls, **parameters)
     kinds: dict[type, Callable[[Any, np.random.Generator, int], Iterator[Any]]] = {
+        Router: _router,
         AdmissionRule: _admission,
         AdvantageRule: _advantages,
         AttemptsRule: _attempts,
@@ -55,22 +57,24 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     }
     drive = next((drive for base, drive in kinds.items() if issubclass(rule, base)), None)
     if drive is None and not all(hasattr(rule, name) for name in ("next", "learn", "state", "restore")):
-        bases = ", ".join(base.__name__ for base in (Router, *kinds))
+        bases = ", ".join(base.__name__ for base in kinds)
         raise TypeError(f"{rule.__name__} is no rule that can be checked: wanted a subclass of {bases} or a TaskOrder")
     drive = drive or _task_order
     section = getattr(rule, "Parameters", None)
     if section is None:
         raise AssertionError(f"{rule.__name__} has no parameters: write @dartsim.register(KIND, NAME) above it")
-    chosen = [
-        list(drive(_RuleFactory(rule, section(**parameters)), np.random.default_rng(seed), num_calls)) for _ in range(2)
-    ]
+    make, calls = _RuleFactory(rule, section(**parameters)), drive
+
+    async def choices() -> list[Any]:
+        return list(calls(make, np.random.default_rng(seed), num_calls))
+
+    chosen = [run_virtual(choices(), seed=seed) for _ in range(2)]
     for number, (first, second) in enumerate(zip(*chosen, strict=True)):
         _require(
             first == second,
             f"{rule.__name__} chose {first} at call {number}, and {second} after the same calls: a rule is "
-            "deterministic; take a numpy.random.Generator with a fixed seed instead of global chance",
+            "deterministic; take asyncio.get_running_loop().rng(name) instead of global chance",
         )
-    return None
 
 
 class _RuleFactory:
@@ -113,6 +117,40 @@ def _admission(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> 
         yield blocked, withdraws, most
 
 
+def _router(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    """Yield the workers that a router chose while workers go down and come back."""
+    router = make()
+    workers = [Routed(number) for number in range(NUM_WORKERS)]
+    for worker in workers:
+        router.add(worker)
+    last: dict[int, Routed] = {}
+    running: list[Routed] = []
+    for number in range(num_calls):
+        kind = rng.choice(["request", "request", "end", "down or up"])
+        if kind == "request":
+            session = int(rng.integers(3 * NUM_WORKERS))
+            before = [(worker.in_flight, worker.routable) for worker in workers]
+            worker = router.pick(last.get(session), session // 3)
+            where = f"{make.name}.pick({last.get(session) and last[session].index}), call {number},"
+            known = any(worker is each for each in workers)
+            _require(known, f"{where} returned {worker!r}, which is none of the workers that were added")
+            _require(worker.routable, f"{where} returned worker {worker.index}, which is down; see Routed.routable")
+            unchanged = before == [(worker.in_flight, worker.routable) for worker in workers]
+            _require(unchanged, f"{where} changed in_flight or routable of a worker; begin() and end() count")
+            yield worker.index
+            last[session] = worker
+            router.begin(worker)
+            running.append(worker)
+        elif kind == "end" and running:
+            router.end(running.pop(int(rng.integers(len(running)))))
+        else:
+            worker = workers[int(rng.integers(NUM_WORKERS))]
+            if not worker.routable:
+                router.add(worker)
+            elif router.num_routable > 1:
+                router.remove(worker)
+
+
 def _batches(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
     rule = make()
     smallest, largest = rule.parameters.min_groups, rule.parameters.max_groups
@@ -141,14 +179,10 @@ def _selection(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> 
         selected = rule.select(group)
         lengths = [len(trajectory.turns) for trajectory in group.trajectories]
         where = f"{make.name}.select of trajectories with {lengths} turns, call {number},"
-        found = [len(kept) for kept in selected.kept]
+        found = [len(kept) for kept in selected]
         _require(found == lengths, f"{where} says of {found} turns whether they are kept")
-        count = sum(map(sum, selected.kept))
-        _require(count == selected.num_kept, f"{where} keeps {count} turns and has num_kept = {selected.num_kept}")
-        cut = sum(lengths) - count
-        _require(cut == selected.num_cut, f"{where} leaves out {cut} turns and has num_cut = {selected.num_cut}")
-        _require(count >= 1, f"{where} keeps no turn: nothing would be trained on")
-        yield selected.kept
+        _require(any(map(any, selected)), f"{where} keeps no turn: nothing would be trained on")
+        yield selected
 
 
 def _advantages(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:

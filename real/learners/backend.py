@@ -21,7 +21,6 @@ def turn_selector(config: Config) -> Callable[[Batch], Sequence[bool]] | None:
         return None
 
     def select(batch: Batch) -> Sequence[bool]:
-        kept = (rule.select(group).kept for group in batch.groups)
-        return [flag for group in kept for trajectory in group for flag in trajectory]
+        return [flag for group in batch.groups for trajectory in rule.select(group) for flag in trajectory]
 
     return select

@@ -14,7 +14,7 @@ from dartsim.config.packaged import presets
 from dartsim.lab.new_cluster import BATCH_TURNS
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.latency import from_spec
 
 IMPORT = ("import", "--from", "csv")
@@ -29,7 +29,7 @@ def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dart
     assert (config.rollout.num_workers, config.cluster.learner.gpus, config.cluster.hosts.cores) == (3, 3, 16.0)
     learner = config.cluster.learner
     measured = load("dart-measured", workload_name="cluster.toml", overrides=["run.hours=2"])
-    tokens = run_simulation(prepare(measured)).figures["tokens_per_trained_turn"]
+    tokens = run_prepared(prepare(measured)).figures["tokens_per_trained_turn"]
     seconds = learner.fixed_seconds + BATCH_TURNS * tokens / 1000.0 * learner.kilotoken_seconds
     assert seconds == pytest.approx(100.0, rel=0.05), "as DART computes it: one sequence per turn"
 

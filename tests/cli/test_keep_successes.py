@@ -15,9 +15,9 @@ from dartsim.core.errors import ConfigError
 from dartsim.curation import SuccessPool
 from dartsim.real.pool_files import read_pool, token_meaning, write_pool
 from dartsim.run.demonstrations import demonstrate, read_successes
-from dartsim.run.learning import learning
+from dartsim.run.model import trained_model
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 TASKS = ("--set", "tasks.count=12", "--set", "tasks.held_out=8")
 SHORT = (*TASKS, "--set", "rollout.num_envs=8", "--set", "run.updates=2")
@@ -42,7 +42,7 @@ def config(*changes: str):
 def oracles_pool(tmp_path: Path) -> Path:
     """A pool of the oracle's successes, one a task, without log-probabilities."""
     prepared = prepare(config())
-    model = learning(prepared).vlm
+    model = trained_model(prepared).vlm
     successes = [demonstrate(prepared.config, task, 0, model) for task in prepared.tasks]
     meaning = token_meaning(model, prepared.config.policy.screen)
     write_pool(tmp_path / "oracle", [one for one in successes if one], writes=meaning, source={"kind": "oracle"})
@@ -58,7 +58,7 @@ def test_a_model_s_successes_keep_its_own_log_probabilities_and_version(dartsim,
     (budget,) = found["budgets"]
     assert (found["split"], budget["attempts"], found["version"]) == ("training", 60, 2)
     prepared = prepare(config(f"curation.pool.file={pool}"))
-    learned = learning(prepared)
+    learned = trained_model(prepared)
     filled = SuccessPool(max_per_task=99)
     learned.fill(filled)
     assert len(filled) == found["kept_successes"] == round(60 * budget["success_rate"]) > 0
@@ -91,7 +91,7 @@ def test_a_run_begins_with_successes_scored_by_its_first_weights(oracles_pool):
     for changes in ([f"curation.pool.file={oracles_pool}"], ["curation.pool.collected_per_task=1"]):
         prepared = prepare(config(*changes))
         pool = SuccessPool()
-        learning(prepared).fill(pool)
+        trained_model(prepared).fill(pool)
         pools.append([pool.stored(task.id)[0].trajectory for task in prepared.tasks])
     for from_file, made_now in zip(*pools, strict=True):
         for one, other in zip(from_file.turns, made_now.turns, strict=True):
@@ -104,8 +104,8 @@ def test_a_pool_of_a_file_rescues_groups_and_is_counted(oracles_pool):
     """At chance most groups of two fail whole: each gets a success of the file."""
     pairs = ("curation.attempts.rule=fixed", "curation.attempts.group_size=2")
     prepared = prepare(config(f"curation.pool.file={oracles_pool}", *pairs))
-    learned = learning(prepared)
-    result = run_simulation(prepared, learning=learned)
+    learned = trained_model(prepared)
+    result = run_prepared(prepared, learning=learned)
     figures = learned.figures()["pool"]
     assert figures["stored_collected"] == 12
     assert figures["rescued"] > 0
@@ -120,7 +120,7 @@ def test_what_a_run_kept_is_a_pool(run):
 
 
 def test_unknown_tasks_are_reported(oracles_pool, caplog):
-    learned = learning(prepare(config(f"curation.pool.file={oracles_pool}", "tasks.count=5")))
+    learned = trained_model(prepare(config(f"curation.pool.file={oracles_pool}", "tasks.count=5")))
     learned.fill(SuccessPool())
     assert "successes of 7 tasks that this run has not were left out" in caplog.text
     assert len(learned.figures()["pool"]["file"]["unknown_tasks"]) == 7
@@ -137,7 +137,7 @@ def test_unknown_tasks_are_reported(oracles_pool, caplog):
 def test_a_pool_of_another_model_or_of_other_tasks_is_refused(oracles_pool, changes, said):
     prepared = prepare(config(*changes))
     with pytest.raises(ConfigError, match=said):
-        read_successes(oracles_pool, prepared, learning(prepared).vlm)
+        read_successes(oracles_pool, prepared, trained_model(prepared).vlm)
 
 
 def test_a_file_that_no_pool_would_use_is_refused():

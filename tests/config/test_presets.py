@@ -84,21 +84,6 @@ def test_dart_is_the_paper_s_method():
     assert (config.policy.max_images, config.policy.max_texts) == (5, 35)
 
 
-def test_dart_released_is_the_released_code_s():
-    config = load(preset_name="dart-released")
-    curation = config.curation
-    assert (curation.attempts.rule, curation.turn_limit.rule, curation.selection.rule) == ("fixed", "fixed", "all")
-    assert (curation.pool.enabled, curation.pool.choice) == (True, "newest")
-    assert (curation.groups.min_size, curation.staleness.measured_by) == (8, "newest")
-
-
-def test_dart_measured_has_eight_attempts_of_thirty_turns_and_no_pool():
-    config = load(preset_name="dart-measured")
-    assert (config.curation.attempts.rule, config.curation.attempts.group_size) == ("fixed", 8)
-    assert (config.curation.turn_limit.rule, config.rollout.max_turns) == ("fixed", 30)
-    assert not config.curation.pool.enabled
-
-
 def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
     """Every difference between the two columns of docs/learning.md, and no other."""
     assert differences(load(preset_name="dart"), load(preset_name="dart-released")) == {
@@ -133,25 +118,3 @@ def test_a_preset_names_its_departures(name):
         key for key in keys if not (key.startswith("desktop.hosts.") or ".options." in key or "_options." in key)
     } <= set(valid_keys())
     assert load(preset_name=name).preset == name
-
-
-def test_a_published_agent_is_a_preset():
-    """What OSWorld's runner of UI-TARS-1.5 does beside the engine's sampling."""
-    config = load(preset_name="osworld-ui-tars")
-    policy, desktop = config.policy, config.desktop
-    assert (policy.prompt, policy.language, policy.max_new_tokens, policy.max_images) == (
-        "ui_tars_1_5",
-        "Chinese",
-        1000,
-        5,
-    )
-    assert (policy.call_user_waits, policy.malformed, policy.malformed_tries) == (3, "done", 3)
-    assert policy.max_texts >= config.rollout.max_turns == 100
-    assert (desktop.ready, desktop.settle, desktop.wait_seconds, desktop.evaluate_wait_seconds) == (
-        60.0,
-        3.0,
-        3.0,
-        20.0,
-    )
-    assert (desktop.typing, config.rollout.fail_at_limit) == ("paste", True)
-    assert config.endpoint.options == {"top_p": 0.9, "frequency_penalty": 1.0}

@@ -84,7 +84,7 @@ import dartsim
 from dartsim.config import load, to_toml
 from dartsim.observe.recorder import Listener
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.faults import as_data
 
 
@@ -94,7 +94,7 @@ used = Listener(attempt_ended=lambda trajectory: workers.update(turn.reply.worke
 
 def runs(*settings):
     config = load(preset_name="dart", overrides=[*{SHORT!r}, *settings])
-    return config, run_simulation(prepare(config), instruments=[used]).recorder
+    return config, run_prepared(prepare(config), instruments=[used]).recorder
 
 
 said = {{}}

@@ -14,7 +14,7 @@ from dartsim.envs.direct import DirectProvider
 from dartsim.envs.simulated import SimDesktop
 from dartsim.run.backends import DesktopBackend
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
+from dartsim.run.run_prepared import run_prepared
 
 BUILT_IN = {
     "router": "least_in_flight",
@@ -104,7 +104,7 @@ def test_a_desktop_backend_of_another_project_serves_a_run():
     engine = ['cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001"]
     config = load(preset_name="dart", overrides=[*fast, *engine, "run.hours=0.0002", "backend.desktops=still"])
     assert not config.backend.virtual
-    assert run_realtime(prepare(config)).recorder.counts["trajectories"] > 0
+    assert run_prepared(prepare(config)).recorder.counts["trajectories"] > 0
     with pytest.raises(ConfigError, match="there are 100 still desktops"):
         load(preset_name="dart", overrides=["backend.desktops=still", "rollout.num_envs=101"])
 

@@ -119,7 +119,7 @@ async def test_turn_limits_follow_successes_and_are_the_same_within_a_group(made
 
 async def test_the_filter_learns_from_complete_groups(made: ModuleType):
     tasks = [TASK, Task("u", "")]
-    parameters = TaskFilterConfig(window=2, max_mean=0.5, revisit_after=None)
+    parameters = TaskFilterConfig(window=2, max_mean=0.5)
     manager = make(made, order=TaskFilter(made.order(tasks), parameters, num_tasks=2))
     first = await manager.admit(0)
     manager.finish(played(made, first, 1.0))

@@ -33,7 +33,7 @@ def made(tasks: list[Task] = TASKS, pool: SuccessPool | None = None, **parameter
 
 
 def test_a_task_is_skipped_only_above_the_mean_and_with_a_full_window():
-    rule = made(window=4, max_mean=0.75, revisit_after=None)
+    rule = made(window=4, max_mean=0.75)
     offered = []
     for reward in [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0]:
         rule.learn("t", [reward])
@@ -42,14 +42,13 @@ def test_a_task_is_skipped_only_above_the_mean_and_with_a_full_window():
     assert offered == [True] * 8
     rule.learn("t", [1.0] * 4)
     assert not rule.offer("t")
-    assert rule.counts == {"too_easy": 1}
     assert rule.offer("another")
 
 
 def test_a_task_that_is_never_solved_can_be_skipped():
     rule = made(window=2, min_mean=0.1)
     rule.learn("t", [0.0, 0.0])
-    assert rule.reason_to_skip("t") == "too_hard"
+    assert not rule.teaches("t")
 
 
 def test_a_task_of_which_a_success_is_stored_is_not_too_hard():
@@ -58,29 +57,27 @@ def test_a_task_of_which_a_success_is_stored_is_not_too_hard():
     for task in ("check", "other"):
         rule.learn(task, [0.0, 0.0])
     pool.add(sample_trajectory(1), now=0.0)
-    assert (rule.reason_to_skip("check"), rule.reason_to_skip("other")) == (None, "too_hard")
+    assert (rule.teaches("check"), rule.teaches("other")) == (True, False)
     rule.learn("check", [1.0, 1.0])
-    assert rule.reason_to_skip("check") == "too_easy"
+    assert not rule.teaches("check")
 
 
 def test_a_skipped_task_comes_back_with_a_clean_slate():
-    rule = made(window=2, max_mean=0.5, revisit_after=3)
+    rule = made(window=2, max_mean=0.5)
     rule.learn("t", [1.0, 1.0])
-    assert [rule.offer("t") for _ in range(5)] == [False, False, False, True, True]
+    assert [rule.offer("t") for _ in range(6)] == [False, False, False, False, True, True]
     rule.learn("t", [1.0, 1.0])
     assert not rule.offer("t")
-    assert rule.counts == {"too_easy": 4, "revisited": 1}
 
 
 def test_a_filtered_order_offers_the_others():
-    order = made(TASKS[:3], window=1, max_mean=0.5, revisit_after=None)
+    order = made(TASKS[:3], window=1, max_mean=0.5)
     order.learn("task-1", [1.0])
     assert [order.next().id for _ in range(4)] == ["task-0", "task-2", "task-0", "task-2"]
 
 
 def test_an_order_without_any_task_left_offers_one_all_the_same():
-    rule = made(TASKS[:2], window=1, max_mean=0.5, revisit_after=None)
+    rule = made(TASKS[:2], window=1, max_mean=0.5)
     for task in TASKS[:2]:
         rule.learn(task.id, [1.0])
     assert rule.next() in TASKS[:2]
-    assert rule.counts == {"too_easy": 2, "none_left": 1}

@@ -22,7 +22,7 @@ def test_the_gain_is_paired_by_task():
 
 def test_the_base_model_is_a_folder_that_a_run_starts_with(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
-    from dartsim.run.served_model import served_model
+    from dartsim.run.model import served_model
 
     settings = many_turns.config("many_turns", 0, quick=True)
     folder = many_turns.make_base(settings, tmp_path / "base", quick=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from experiments import speed
 from experiments.bare_simpy import BareCluster
 from experiments.timers import LOOPS, timers_per_second
@@ -83,7 +83,7 @@ def test_every_way_to_sleep_is_measured():
 
 def test_the_bare_model_does_the_same_work():
     prepared = prepare(SMALL)
-    full = run_simulation(prepared)
+    full = run_prepared(prepared)
     for timeouts in (False, True):
         bare = BareCluster(prepared, timeouts=timeouts)
         assert bare.run() == pytest.approx(full.recorder.hot.generated_turns, rel=0.1)

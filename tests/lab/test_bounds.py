@@ -8,7 +8,7 @@ from dartsim.config import load
 from dartsim.lab.bounds import bounds, engine_bound, least_seconds, usable_share
 from dartsim.observe.records import Snapshot
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 
 def made(minute, generated, dropped, stale=0):
@@ -25,7 +25,7 @@ def test_only_groups_without_a_signal_make_turns_useless_and_the_warm_up_does_no
 @pytest.mark.parametrize(("workload", "hours"), [("laptop", 1.0), ("osworld", 1.0), ("skewed-hosts", 3.0)])
 def test_no_simulated_run_trains_more(workload, hours):
     prepared = prepare(load(preset_name="dartsim", workload_name=workload, overrides=[f"run.hours={hours}"]))
-    result = run_simulation(prepared)
+    result = run_prepared(prepared)
     found = bounds(prepared, result.figures, result.recorder.snapshots)
     bound = found["bound_trained_turns_per_minute"]
     update = result.figures["trained_turns_per_minute"] / result.figures["num_updates"]

@@ -19,7 +19,7 @@ from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument
 from dartsim.observe.states import TrainerState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 TRUE = {name: 0.8 * prior.median for name, prior in PRIORS["run"].items()}
 MACHINES = {"gpu": "H100", "trainer": 2, "rollout": 2}
@@ -88,7 +88,7 @@ def simulated(scheduler, seed, tree=TREE):
     row = setup(table, table.rows[0])
     watch = Watch()
     config = with_settings(run_config(row, TRUE, seed), {"run.updates": 40})
-    run_simulation(prepare(config), instruments=[watch])
+    run_prepared(prepare(config), instruments=[watch])
     return watch.steps
 
 

@@ -18,7 +18,7 @@ from dartsim.lab.virtual import twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.backends.containers import ContainerDesktops
 from dartsim.run.prepare import prepare, recorded_outcomes
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.latency import from_spec
 from dartsim.sim.surrogate import RecordedAttempt
 
@@ -219,7 +219,7 @@ def test_a_twin_runs_and_meets_its_arithmetic(tmp_path):
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     found = twin(config, measure(config, entries), SUMMARY, path)
     assert (found.cluster.engine.batch_seconds, found.cluster.engine.request_seconds) == (0.4, 0.0)
-    figures = run_simulation(prepare(found)).figures
+    figures = run_prepared(prepare(found)).figures
     assert figures["turns_per_trajectory"] == pytest.approx(5.0, rel=0.02)
     # At most: a batch that another attempt's request finds under way makes it wait.
     wanted = 2 * 5 * 60.0 / 20.0

@@ -15,7 +15,7 @@ from dartsim.lab.virtual import compare, compared_figures, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
 from dartsim.run import sim_cluster
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.engine import DECODING, WAITING
 from dartsim.sim.measured_engines import BatchEngine
 
@@ -96,7 +96,7 @@ def timed(config, path, monkeypatch):
             patch.setattr(sim_cluster, "learner", learner)
             patch.setattr(sim_cluster, "workers", workers)
             patch.setattr(sim_cluster, "BatchEngine", TimedBatches)
-            return run_simulation(prepare(config), instruments=[timings]).figures
+            return run_prepared(prepare(config), instruments=[timings]).figures
 
 
 class TimedBatches(BatchEngine):
@@ -139,7 +139,7 @@ def errors_of(tmp_path, monkeypatch, model, workers, cluster, hours):
     figures = timed(virtual, tmp_path, monkeypatch)
     found = twin(real, measure(real, read_timings(tmp_path)), figures, tmp_path / TIMINGS)
     assert found.backend.virtual
-    predicted = compared_figures(run_simulation(prepare(found)).figures)
+    predicted = compared_figures(run_prepared(prepare(found)).figures)
     errors = compare(compared_figures(figures), predicted)["relative_error"]
     return {name: errors[name] for name in SIX}, figures["total_updates"]
 

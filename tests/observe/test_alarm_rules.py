@@ -13,7 +13,7 @@ from dartsim.observe import Recorder
 from dartsim.observe.alarm import KINDS
 from dartsim.observe.alarm_rules import Alarms
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated
+from dartsim.run.run_prepared import build_here
 from dartsim.sim import run_virtual
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -55,7 +55,7 @@ def suffer(spoil=None, *, disk=None, success_rate=0.5, preset_name="dart", base=
     recorders = []
 
     async def main():
-        system = await build_simulated(prepared, MemoryStore())
+        system = await build_here(prepared, MemoryStore())
         if spoil is not None:
             spoil(system)
         recorders.append(system.recorder)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.observe.idle import attribute, idle, ranking
+from dartsim.observe.recording import KEPT_FIELDS
 from dartsim.observe.states import AT_WORK, CAUSES, DesktopState, EngineState, TrainerState
-from dartsim.observe.window import Stay, Window
+from dartsim.observe.window import Window
 
 D, W, T = DesktopState, EngineState, TrainerState
 END = 100.0
@@ -17,12 +19,17 @@ END = 100.0
 def window(desktops, engines, trainer) -> Window:
     """Return a window in which each part stays in each of its states for equally long."""
 
-    def part(states):
-        length = END / len(states)
-        return [Stay(state, index * length, (index + 1) * length) for index, state in enumerate(states)]
+    def stays(parts):
+        rows = [
+            (member, state, place * END / len(states), (place + 1) * END / len(states))
+            for member, states in enumerate(parts)
+            for place, state in enumerate(states)
+        ]
+        return np.array(rows, list(KEPT_FIELDS))
 
     populations = {"desktops": desktops, "engines": engines, "trainer": [trainer]}
-    return Window(0.0, END, {name: [part(states) for states in parts] for name, parts in populations.items()})
+    sizes = {name: len(parts) for name, parts in populations.items()}
+    return Window(0.0, END, sizes, {name: stays(parts) for name, parts in populations.items()})
 
 
 def seconds(found, population):

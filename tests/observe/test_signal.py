@@ -9,7 +9,7 @@ from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply
 from dartsim.observe import Recorder
 from dartsim.observe.recorder_state import undo_update
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def run():
 
     def run(preset):
         overrides = ["run.hours=0.5", "run.warmup_share=0.0", "run.max_segments=0"]
-        return run_simulation(prepare(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
+        return run_prepared(prepare(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
 
     return run
 

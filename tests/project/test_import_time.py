@@ -23,7 +23,7 @@ EXTRAS = [
     "safetensors", "torch", "transformers", "vllm",
 ]  # fmt: skip
 LEARN = [
-    *(f"dartsim.run.{name}" for name in ("demonstrations", "evaluation", "learning", "served_model", "trained_model")),
+    *(f"dartsim.run.{name}" for name in ("demonstrations", "model")),
     "dartsim.run.imported_successes",
     *(f"dartsim.real.{name}" for name in ("engines.backend", "learners.backend", "vlm.plan")),
 ]

@@ -25,7 +25,7 @@ from dartsim.core.types import Ending, Observation, TrajectoryState, UpdateResul
 from dartsim.observe.recorder import Listener
 from dartsim.rollout.guarded_worker import GuardedWorker
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated
+from dartsim.run.run_prepared import build_here
 from dartsim.sim import run_virtual
 from dartsim.store.sql import SqlStore
 
@@ -119,7 +119,7 @@ def run(folder: Path, port: str, call: str, wrongs: dict[str, Callable[[Any], An
     lies = Lies(call, wrongs, every)
 
     async def main():
-        system = await build_simulated(prepared(), store)
+        system = await build_here(prepared(), store)
         if port == "provider":
             system.cluster.provider = Lying(system.cluster.provider, lies)
         elif port == "env":

@@ -17,7 +17,7 @@ from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
+from dartsim.run.run_prepared import run_prepared
 
 torch = pytest.importorskip("torch", reason="needs the extra `train`")
 httpx = pytest.importorskip("httpx", reason="needs the extra `real`")
@@ -31,7 +31,7 @@ from dartsim.real.processes import free_port  # noqa: E402
 from dartsim.real.vlm import build  # noqa: E402
 from dartsim.real.vlm.export import export  # noqa: E402
 from dartsim.real.vlm.plan import vlm_config  # noqa: E402
-from dartsim.run.learning import learning  # noqa: E402
+from dartsim.run.model import trained_model  # noqa: E402
 
 STANDIN = f"PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m dartsim.real.stand_ins.engine"
 PARTS = ("backend.desktops=mock", "backend.workers=vllm", "backend.learner=local", "run.max_segments=0")
@@ -48,7 +48,7 @@ def configured(*changes):
 def folder(tmp_path_factory):
     """A model folder that a server of these runs can start with."""
     prepared = prepare(configured("rollout.num_workers=1"))
-    return export(learning(prepared).vlm, tmp_path_factory.mktemp("engines") / "model")
+    return export(trained_model(prepared).vlm, tmp_path_factory.mktemp("engines") / "model")
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def at_update(number, act):
 
 def play(config, **more):
     prepared = prepare(config)
-    trained = learning(prepared)
-    return run_realtime(prepared, learning=trained, **more), trained
+    trained = trained_model(prepared)
+    return run_prepared(prepared, learning=trained, **more), trained
 
 
 def quoted(urls):
@@ -166,7 +166,7 @@ def test_engines_start_with_the_weights_that_ranks_go_on_with(monkeypatch, tmp_p
         learner.updates, learner._exported[7] = 7, trained
 
     monkeypatch.setattr(FsdpLearner, "load", load_checkpoint)
-    found = learning(prepare(config), restore=tmp_path)
+    found = trained_model(prepare(config), restore=tmp_path)
     served = load_file(export(found.vlm, tmp_path / "served") / "model.safetensors")
     wanted = load_file(trained / "model.safetensors")
     assert found.trainer.updates == 7

@@ -10,7 +10,7 @@ from dartsim.config import load
 from dartsim.core.types import Weights
 from dartsim.real.vlm import build
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.evaluation import HeldOut
+from dartsim.run.model import HeldOut
 from dartsim.run.prepare import prepare
 
 

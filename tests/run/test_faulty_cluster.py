@@ -5,7 +5,7 @@ import pytest
 from dartsim.config import load, merge, presets
 from dartsim.core.errors import ConfigError, StoreFull
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.faults import KINDS, FaultyCluster, Scope
 from dartsim.sim.faults.kinds import FUZZ_PLACES
 from tests.run.clusters import check_all
@@ -106,7 +106,7 @@ def test_an_update_that_nobody_heard_of_is_trained_once():
 def test_a_worker_that_is_down_is_seen_as_down_and_an_outage_of_the_trainer_too():
     crash, outage = {"per_hour": 6.0, "lasts_seconds": 300.0}, {"per_hour": 4.0, "lasts_seconds": 600.0}
     config = small(cluster={"faults": {"kinds": {"worker_crash": crash, "trainer_outage": outage}}})
-    figures = run_simulation(prepare(config)).figures
+    figures = run_prepared(prepare(config)).figures
     assert figures["engine_shares"]["down"] > 0.1
     assert figures["trainer_shares"]["down"] > 0.1
 
@@ -114,7 +114,7 @@ def test_a_worker_that_is_down_is_seen_as_down_and_an_outage_of_the_trainer_too(
 def test_a_full_disk_of_the_store_ends_the_run_with_what_to_do_about_it():
     schedule = [{"kind": "store_full", "at_seconds": 600.0}]
     with pytest.raises(StoreFull, match="no room for the database"):
-        run_simulation(prepare(small(cluster={"faults": {"schedule": schedule}})))
+        run_prepared(prepare(small(cluster={"faults": {"schedule": schedule}})))
 
 
 def test_a_host_that_is_gone_does_not_take_attempt_after_attempt():
@@ -130,9 +130,9 @@ def test_no_faults_change_nothing(name, monkeypatch):
     """Without faults a run is the one of a cluster that knows of none, to the last event."""
     plain = ["run.hours=0.5", 'curation.store="memory"', "run.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.25"]
-    found = [run_simulation(prepare(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
+    found = [run_prepared(prepare(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
     monkeypatch.setattr("dartsim.run.build.faulty_cluster", lambda *_: FaultyCluster())
-    found.append(run_simulation(prepare(load(preset_name=name, overrides=plain))))
+    found.append(run_prepared(prepare(load(preset_name=name, overrides=plain))))
     assert len({result.event_hash for result in found}) == 1
 
 
@@ -141,7 +141,7 @@ def test_one_more_kind_of_fault_shifts_no_draw_of_the_others():
     some = {"per_hour": 20.0, "lasts_seconds": 30.0}
     one = small(cluster={"faults": {"kinds": {"store_stall": some}}})
     two = small(cluster={"faults": {"kinds": {"store_stall": some, "container_leaked": {"share": 1e-9}}}})
-    found = [run_simulation(prepare(config)) for config in (one, two)]
+    found = [run_prepared(prepare(config)) for config in (one, two)]
     assert found[0].event_hash == found[1].event_hash
     assert found[0].recorder.counts["fault/store_stall"] > 5
 
@@ -161,7 +161,7 @@ def test_every_preset_makes_progress_in_a_hostile_world(name):
         pytest.skip(f"is told first where its machines are, or takes real time: {str(refused)[:80]}")
     if config.policy.kind != "surrogate":
         pytest.skip("needs a model")
-    result = run_simulation(prepare(config))
+    result = run_prepared(prepare(config))
     times = [record.time / 3600.0 for record in result.recorder.updates]
     assert len(times) >= 2
     struck_kinds = [kind for kind in KINDS if result.recorder.counts[f"fault/{kind}"]]

@@ -21,8 +21,7 @@ from dartsim.envs.direct import WrappedDesktop
 from dartsim.envs.gym import gym_desktop_maker, gym_tasks, make_desktop, make_env
 from dartsim.real.gym import ProcessDesktop, ThreadedProvider
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 MODULE = """
 import os
@@ -119,7 +118,7 @@ def configured(*overrides: str, env: str = "buttons:Buttons"):
 
 def test_an_environment_timed_by_a_profile_is_the_same_run_twice():
     config = configured("run.hours=3", "curation.batch.min_groups=1")
-    first, second = (run_simulation(prepare(config)) for _ in range(2))
+    first, second = (run_prepared(prepare(config)) for _ in range(2))
     assert first.event_hash == second.event_hash
     counts = first.recorder.counts
     assert 0 < counts["reward"] < counts["rewarded"], "the environment scored"
@@ -136,7 +135,7 @@ FAST += ("cluster.learner.fixed_seconds=0.0", "cluster.learner.kilotoken_seconds
 def test_an_environment_in_real_time_serves_the_same_rollout(where):
     config = configured(*FAST, "backend.desktops=gym", f"gym.run_in={where}", "run.updates=1", *PAIRS)
     assert not config.backend.virtual
-    counts = run_realtime(prepare(config)).recorder.counts
+    counts = run_prepared(prepare(config)).recorder.counts
     assert counts["updates"] == 1
     assert 0 < counts["reward"] < counts["rewarded"]
 

@@ -18,7 +18,7 @@ from dartsim.core.types import Task, Trajectory
 from dartsim.observe import HELD_OUT
 from dartsim.observe.recorder import Listener
 from dartsim.run.prepare import held_out_ids, prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.store.memory import MemoryStore
 
 SMALL: dict[str, Any] = {
@@ -52,7 +52,7 @@ def split_run(**tables: Any) -> tuple[TasksSeen, set[str], list[Any]]:
     prepared = prepare(from_tree(merge(merge(preset("dart"), SMALL), tables)))
     train, held_out = prepared.tasks[:8], prepared.tasks[8:]
     store, records = TasksSeen(), []
-    run_simulation(
+    run_prepared(
         replace(prepared, tasks=train, held_out=held_out),
         store=store,
         instruments=[Listener(update_finished=records.append)],
@@ -85,7 +85,7 @@ def test_it_ends_a_run_that_reaches_its_target():
     config = config.model_copy(update={"run": config.run.model_copy(update={"target_success": 0.01})})
     split = replace(prepared, config=config, tasks=prepared.tasks[:8], held_out=prepared.tasks[8:])
     records: list[Any] = []
-    run_simulation(split, instruments=[Listener(update_finished=records.append)])
+    run_prepared(split, instruments=[Listener(update_finished=records.append)])
     assert records[-1].metrics[HELD_OUT] >= 0.01
     assert not any(HELD_OUT in record.metrics for record in records[:-1])
 

@@ -10,9 +10,9 @@ pytest.importorskip("torch", reason="needs the extra `train`")
 from dartsim.config import load
 from dartsim.curation import SuccessPool
 from dartsim.observe import Listener
-from dartsim.run.learning import learning
+from dartsim.run.model import trained_model
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 
 SMALL = (
     "tasks.count=16", "tasks.held_out=8", "rollout.num_envs=8", "run.updates=2", "run.max_segments=0",
@@ -22,7 +22,7 @@ SMALL = (
 
 def built(*changes: str):
     prepared = prepare(load(preset_name="tiny", overrides=[*SMALL, *changes]))
-    return prepared, learning(prepared)
+    return prepared, trained_model(prepared)
 
 
 def test_the_oracle_s_successes_fill_the_pool_with_the_model_s_log_probabilities():
@@ -52,7 +52,7 @@ def test_a_run_has_many_turns():
         "run.updates=1", "run.hours=0.2", "curation.groups.drop_all_failed=false", "rollout.num_envs=4",
         "tasks.held_out=2",
     )  # fmt: skip
-    result = run_simulation(found, learning=learned)
+    result = run_prepared(found, learning=learned)
     assert result.figures["total_updates"] == 1
     assert result.figures["turns_per_trajectory"] > 1
     assert "learner/loss" in result.recorder.updates[0].metrics
@@ -66,6 +66,6 @@ def test_two_versions_are_served_during_a_rolling_sync():
     def see(ended) -> None:
         seen.update((turn.reply.oldest_version, turn.reply.version) for turn in ended.turns)
 
-    run_simulation(found, learning=learned, instruments=[Listener(attempt_ended=see)])
+    run_prepared(found, learning=learned, instruments=[Listener(attempt_ended=see)])
     assert {version for _, version in seen} >= {0, 1}
     assert all(oldest == version for oldest, version in seen)

@@ -191,9 +191,9 @@ def drive(script, folder):
     from dartsim.config import load
     from dartsim.observe import Listener
     from dartsim.real.ray_cluster.backend import session
-    from dartsim.run.learning import learning
+    from dartsim.run.model import trained_model
     from dartsim.run.prepare import prepare
-    from dartsim.run.realtime import run_realtime
+    from dartsim.run.run_prepared import run_prepared
 
     def note(record):
         with (Path(folder) / "updates").open("a") as out:
@@ -202,6 +202,6 @@ def drive(script, folder):
     overrides = [*OVERRIDES, f'vllm.python="{script}"']
     prepared = prepare(load(preset_name="tiny", overrides=overrides))
     with session(prepared.config):
-        result = run_realtime(prepared, learning=learning(prepared), instruments=[Listener(update_finished=note)])
+        result = run_prepared(prepared, learning=trained_model(prepared), instruments=[Listener(update_finished=note)])
     recorder = result.recorder
     (Path(folder) / "found").write_text(json.dumps({"counts": dict(recorder.counts), "running": recorder.running}))

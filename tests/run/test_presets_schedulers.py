@@ -12,7 +12,7 @@ import pytest
 from dartsim.config import from_tree, merge, preset, presets
 from dartsim.observe import DesktopState
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated
+from dartsim.run.run_prepared import build_here
 from dartsim.sim import run_virtual_reported
 from dartsim.sim.task_difficulties import TaskDifficulty
 from dartsim.store.memory import MemoryStore
@@ -89,7 +89,7 @@ def run(name, sure=(), **tables):
     store = Noted()
 
     async def main():
-        system = await build_simulated(prepared, store)
+        system = await build_here(prepared, store)
         await system.run(config.run.hours * 3600.0)
         return system
 

@@ -56,13 +56,13 @@ def train(*overrides):
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra `ray`")
     from dartsim.real.ray_cluster.backend import session
-    from dartsim.run.learning import learning
-    from dartsim.run.realtime import run_realtime
+    from dartsim.run.model import trained_model
+    from dartsim.run.run_prepared import run_prepared
 
     prepared = prepare(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
     with session(prepared.config):
-        trained = learning(prepared)
-        result = run_realtime(prepared, learning=trained)
+        trained = trained_model(prepared)
+        result = run_prepared(prepared, learning=trained)
     return trained, result
 
 

@@ -14,7 +14,7 @@ from dartsim.observe import ticker
 from dartsim.real.loop import RunLoop
 from dartsim.run.build import with_screenshots
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
+from dartsim.run.run_prepared import run_prepared
 from dartsim.store.sql import SqlStore
 
 
@@ -54,7 +54,7 @@ FAST = (
 def test_a_modeled_cluster_keeps_pace_with_the_clock():
     seen = []
     prepared = prepare(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(prepared, instruments=[ticker(seen.append, 0.5)])
+    result = run_prepared(prepared, instruments=[ticker(seen.append, 0.5)])
     assert not result.interrupted
     assert result.event_hash is None
     assert result.recorder.now >= 2.88
@@ -68,7 +68,7 @@ def test_a_run_that_was_torn_down_has_not_finished():
             raise KeyboardInterrupt
 
     prepared = prepare(load(preset_name="dart", overrides=FAST))
-    result = run_realtime(prepared, instruments=[ticker(tear_down, 0.05)])
+    result = run_prepared(prepared, instruments=[ticker(tear_down, 0.05)])
     assert result.interrupted
     assert result.recorder.now < 2.88
 

@@ -11,7 +11,7 @@ from dartsim.core.types import Task
 from dartsim.observe.bias import judged_shares
 from dartsim.run.prepare import prepare
 from dartsim.run.results import classes, difficulty
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.task_difficulties import TaskDifficulty
 
 
@@ -41,7 +41,7 @@ def test_tasks_have_only_the_classes_that_are_known_of_them():
 def test_a_scheduler_that_drops_stragglers_starves_long_tasks():
     """DART's run drops what is more than one version old; with small batches, groups of up to 100 turns often are."""
     small = ("curation.batch.min_groups=3", "curation.batch.max_groups=4", "cluster.engine.reload_seconds=30")
-    found = judged_shares(run_simulation(lab("dart-measured", 4.0, *small)).bias)
+    found = judged_shares(run_prepared(lab("dart-measured", 4.0, *small)).bias)
     assert [(by, label) for by, own in found.items() for label, share in own.items() if share.starved] == [
         ("length", "long")
     ]
@@ -50,7 +50,7 @@ def test_a_scheduler_that_drops_stragglers_starves_long_tasks():
 
 def test_one_that_waits_for_them_starves_nobody():
     """The filter leaves two fifths of hard and easy tasks, and nearly all of the others."""
-    found = judged_shares(run_simulation(lab("trl", 2.0)).bias)
+    found = judged_shares(run_prepared(lab("trl", 2.0)).bias)
     assert not any(share.starved for own in found.values() for share in own.values())
     for label, expected in (("hard", 0.43), ("middle", 0.97), ("easy", 0.41)):
         assert found["difficulty"][label].kept_share == pytest.approx(expected, abs=0.1)

@@ -241,7 +241,7 @@ def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dartsim.run.resume.configured_learning", killed)  # the model is being read
+        patch.setattr("dartsim.run.resume.configured_model", killed)  # the model is being read
         with pytest.raises(KeyboardInterrupt):
             resume(tmp_path / "run")
     run, _ = resume(tmp_path / "run")
@@ -250,12 +250,12 @@ def test_a_life_that_was_killed_before_it_went_on_is_told_of(tmp_path, monkeypat
 
 
 def test_a_run_that_another_process_finished_meanwhile_is_left_alone(tmp_path, monkeypatch):
-    def meanwhile(found, path, instruments):
+    def meanwhile(found, path):
         with monkeypatch.context() as patch:
-            patch.setattr("dartsim.run.execute.configured_learning", lambda *_: None)
+            patch.setattr("dartsim.run.execute.configured_model", lambda *_: None)
             execute(found.config, path)
 
-    monkeypatch.setattr("dartsim.run.execute.configured_learning", meanwhile)
+    monkeypatch.setattr("dartsim.run.execute.configured_model", meanwhile)
     with pytest.raises(ConfigError, match="holds a run already"):
         execute(small(), tmp_path / "run")
     assert trained_set(tmp_path / "run" / "run.db")

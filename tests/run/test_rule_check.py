@@ -5,7 +5,6 @@ from typing_extensions import override
 
 import dartsim
 from dartsim.core.registry import names, parameters
-from dartsim.curation.rules.selection import SelectedTurns
 
 RULES = [
     (kind, name)
@@ -64,13 +63,12 @@ class Waits(dartsim.BatchRule):
         return ()
 
 
-class Miscounts(dartsim.TurnSelection):
-    """Broken: keeps all turns, and says none."""
+class KeepsNone(dartsim.TurnSelection):
+    """Broken: cuts all turns."""
 
     @override
     def select(self, group):
-        kept = tuple((True,) * len(trajectory.turns) for trajectory in group.trajectories)
-        return SelectedTurns(kept=kept, num_kept=0, num_cut=0, num_unknown=0, threshold=None)
+        return [[False] * len(trajectory.turns) for trajectory in group.trajectories]
 
 
 class Flatters(dartsim.AdvantageRule):
@@ -134,7 +132,7 @@ class NoAttempts(dartsim.AttemptsRule):
         (TooMany, "wanted none, or 6 to 8"),
         (Twice, "a group twice"),
         (Waits, "the trainer would wait forever"),
-        (Miscounts, "num_kept = 0"),
+        (KeepsNone, "keeps no turn"),
         (Flatters, "wanted zeros, for equal rewards teach nothing"),
         (Favorite, "never returned task-1"),
         (Forgets, "a resumed run would go on another way"),

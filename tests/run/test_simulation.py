@@ -8,7 +8,7 @@ from dartsim.config import merge
 from dartsim.core.errors import ConfigError
 from dartsim.observe import Listener, ticker
 from dartsim.run.prepare import env_timing, prepare
-from dartsim.run.simulation import run_simulation
+from dartsim.run.run_prepared import run_prepared
 from dartsim.store.memory import MemoryStore
 from tests.run.clusters import small as small_cluster
 
@@ -18,8 +18,8 @@ def small(**tables):
 
 
 def test_a_run_returns_its_trace_its_figures_and_its_hash():
-    result = run_simulation(prepare(small()))
-    again = run_simulation(prepare(small()))
+    result = run_prepared(prepare(small()))
+    again = run_prepared(prepare(small()))
     assert (result.event_hash, result.num_events) == (again.event_hash, again.num_events)
     assert result.figures == again.figures
     assert not result.interrupted
@@ -40,7 +40,7 @@ def test_ctrl_c_ends_a_run_where_it_is_and_keeps_what_it_measured():
             signal.raise_signal(signal.SIGINT)
 
     store = MemoryStore()
-    result = run_simulation(prepare(small()), store=store, instruments=[ticker(interrupt, 600.0)])
+    result = run_prepared(prepare(small()), store=store, instruments=[ticker(interrupt, 600.0)])
     assert result.interrupted
     assert 900.0 < result.recorder.now < 1800.0
     assert result.figures["simulated_hours"] == pytest.approx(result.recorder.snapshots[-1].time / 3600.0)
@@ -63,7 +63,7 @@ def twice(now):
     "stopped_by", [{"time_advanced": twice}, {"run_started": raised}], ids=["twice", "at its start"]
 )
 def test_a_run_that_was_torn_down_has_not_finished(stopped_by):
-    result = run_simulation(prepare(small()), instruments=[Listener(600.0, **stopped_by)])
+    result = run_prepared(prepare(small()), instruments=[Listener(600.0, **stopped_by)])
     assert result.interrupted
     assert result.recorder.now < 1800.0
 
@@ -95,7 +95,7 @@ def test_latencies_of_a_profile_can_be_replaced():
 
 def test_a_run_ends_once_it_is_steady_and_is_otherwise_the_same():
     steady = {"until_steady": 0.3, "hours": 16.0}
-    early = run_simulation(prepare(small(run=steady)))
+    early = run_prepared(prepare(small(run=steady)))
     found = early.figures["steady"]
     assert found["reached"]
     assert found["hours"] == early.figures["simulated_hours"] < 8.0
@@ -103,12 +103,12 @@ def test_a_run_ends_once_it_is_steady_and_is_otherwise_the_same():
     trained = found["figures"]["trained_turns_per_minute"]
     assert trained["half_width"] <= 0.3 * trained["mean"]
     assert trained["mean"] == pytest.approx(early.figures["trained_turns_per_minute"], rel=0.3)
-    whole = run_simulation(prepare(small(run={"updates": found["updates"], "hours": 16.0})))
+    whole = run_prepared(prepare(small(run={"updates": found["updates"], "hours": 16.0})))
     assert whole.domain_hash == early.domain_hash
     assert "steady" not in whole.figures
 
 
 def test_a_run_that_is_never_steady_has_all_of_its_hours():
-    result = run_simulation(prepare(small(run={"until_steady": 1e-6})))
+    result = run_prepared(prepare(small(run={"until_steady": 1e-6})))
     assert not result.figures["steady"]["reached"]
     assert result.figures["simulated_hours"] == pytest.approx(0.5, rel=0.02)  # attempts end what they are doing

@@ -15,7 +15,7 @@ from dartsim.observe import ticker
 from dartsim.observe.rundir import LOCK, STATUS, is_locked
 from dartsim.run.execute import execute
 from dartsim.run.prepare import prepare
-from dartsim.run.simulation import build_simulated, run_simulation
+from dartsim.run.run_prepared import build_here, run_prepared
 from dartsim.run.watch import Watch
 from dartsim.sim import run_virtual
 from dartsim.store.memory import MemoryStore
@@ -62,16 +62,16 @@ def test_looking_changes_nothing_of_the_run(tmp_path):
     watched = []
 
     with Watch(config, tmp_path) as watch:
-        first = run_simulation(prepare(config), instruments=[watch, ticker(watched.append, 5.0)])
+        first = run_prepared(prepare(config), instruments=[watch, ticker(watched.append, 5.0)])
     assert watched
-    assert first.event_hash == run_simulation(prepare(config)).event_hash
+    assert first.event_hash == run_prepared(prepare(config)).event_hash
 
 
 def test_a_stalled_simulation_says_what_its_parts_wait_for():
     config = small()
 
     async def main():
-        system = await build_simulated(prepare(config), MemoryStore())
+        system = await build_here(prepare(config), MemoryStore())
         train = asyncio.create_task(system.trainer.run())
         await train  # without desktops nothing will ever be trained
 
@@ -88,7 +88,7 @@ def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, 
         pytest.raises(RuntimeError),
         Watch(small(), tmp_path) as watch,
     ):
-        run_simulation(
+        run_prepared(
             prepare(small()),
             instruments=[watch, ticker(lambda now: fail() if now >= 900.0 else None)],
         )

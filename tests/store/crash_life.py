@@ -218,7 +218,7 @@ def check(place):
     store.close()
     states = Counter(rows.values())
     facts = {"update": recovered.update, "attempts": len(rows), "returned": len(recovered.returned), **states}
-    facts |= {"undone": len(recovered.undone), "removed": len(recovered.removed), "orphans": recovered.orphans}
+    facts |= {"undone": len(recovered.undone), "removed": len(recovered.removed)}
     return {key: value for key, value in bad.items() if value}, facts
 
 
@@ -286,7 +286,7 @@ def main():
             continue  # the next one recovers what two left
         bad, facts = checked(place)
         totals.update(bad)
-        for name in ("returned", "undone", "removed", "orphans"):
+        for name in ("returned", "undone", "removed"):
             sums[name] += facts.pop(name)
         if bad or totals["failed"]:
             totals["first bad kill"] = kill

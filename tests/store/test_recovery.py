@@ -155,7 +155,8 @@ def test_screenshots_without_a_row_are_removed(place, made):
     (blobs.folder / "ab").mkdir(exist_ok=True)
     (blobs.folder / "ab" / "abc.png.7-0.partial").write_bytes(b"half")
     again = place.store(blobs=blobs)
-    assert again.recover().orphans == 7
+    again.recover()
+    assert len(list((blobs.folder).glob("*/*"))) == len(set(blobs.names()))
     assert len(list(load_trajectories(again.database, blobs=blobs))) == 1
 
 

@@ -204,16 +204,6 @@ async def test_weights_are_published_every_so_many_updates():
     assert [number for _, what, number in world.events if what == "trained"] == [1, 2, 3, 4, 5]
 
 
-async def test_a_publication_waits_for_what_must_end_before():
-    async def wait():
-        await asyncio.sleep(7.0)
-
-    world = World(batches=1, before_publication=wait)
-    await world.trainer.run()
-    times = {what: time for time, what, _ in world.events}
-    assert times["publish"] - times["trained"] == 7.0
-
-
 async def test_a_batch_that_cannot_be_trained_is_dropped_and_makes_no_version():
     world = World(2, failing=[True], error=BatchUntrainable("no log-probabilities"))
     world.queue[1] = Batch(1, 0, ())  # the next batch is for the same update

@@ -9,9 +9,7 @@ import pytest
 
 from dartsim.core.errors import LearnerFault, UpdateUncertain
 from dartsim.core.types import Batch, UpdateResult, Weights
-from dartsim.observe import Recorder
 from dartsim.real.local import LocalLearner
-from dartsim.trainer import Trainer
 from dartsim.trainer.update_steps import LearnerWithSteps, UpdateStep
 
 
@@ -89,38 +87,3 @@ async def test_steps_that_are_done_are_not_done_again():
     result = await learner.update(Batch(1, 0, ()))
     assert (result.checkpoint, result.metrics) == ("checkpoint 1", {"held_out": 0.5})
     assert inner.trained == done == failing.written == [1]
-
-
-class Source:
-    """Two batches, with what became of them."""
-
-    def __init__(self):
-        self.batches = [Batch(2, 1, ()), Batch(1, 0, ())]
-        self.told = []
-
-    async def next_batch(self):
-        return self.batches.pop() if self.batches else None
-
-    def trained(self, batch, result):
-        self.told.append(("trained", batch.update, result.checkpoint))
-
-    def release(self, batch):
-        self.told.append(("released", batch.update))
-
-    def published(self, version):
-        pass
-
-
-class Nowhere:
-    def publish(self, weights):
-        pass
-
-
-async def test_the_trainer_keeps_the_batch_until_its_checkpoint_is_there():
-    inner, disk, source = Counting(), Disk(FULL, FULL), Source()
-    recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=1)
-    learner = LearnerWithSteps(inner, [disk.step()])
-    await Trainer(learner, source=source, publisher=Nowhere(), recorder=recorder).run()
-    assert source.told == [("trained", 1, "checkpoint 1"), ("trained", 2, "checkpoint 2")]
-    assert inner.trained == disk.written == [1, 2]
-    assert recorder.counts["fault/update"] == 2

@@ -104,7 +104,6 @@ class TaskFilterConfig(Section):
     max_mean: Share = Field(1.0, description="Skip tasks whose mean reward is above this (too easy); 1: none.")
     min_mean: Share = Field(0.0, description="Skip tasks whose mean reward is below this (too hard); 0: none.")
     window: Positive = Field(16, description="Number of the newest rewards of a task that count.")
-    revisit_after: Positive | None = Field(4, description="Offer a task again after this many skips; none: never.")
 
     @property
     def enabled(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import ceil
 from typing import Any, ClassVar, Literal
 
@@ -13,17 +13,6 @@ from typing_extensions import override
 
 from dartsim.core.registry import ComponentSection, register
 from dartsim.core.types import Group, Reply, Trajectory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectedTurns:
-    """The turns of a group that are trained on."""
-
-    kept: tuple[tuple[bool, ...], ...]
-    num_kept: int
-    num_cut: int
-    num_unknown: int
-    threshold: float | None
 
 
 class TurnSelection(ABC):
@@ -36,8 +25,8 @@ class TurnSelection(ABC):
         self.parameters = parameters
 
     @abstractmethod
-    def select(self, group: Group) -> SelectedTurns:
-        """Return the turns to train on."""
+    def select(self, group: Group) -> Sequence[Sequence[bool]]:
+        """Return whether each turn is trained on, by trajectory."""
 
 
 @register("selection", "all")
@@ -45,17 +34,16 @@ class AllTurns(TurnSelection):
     """Every turn (DART's released code, where selection is commented out)."""
 
     @override
-    def select(self, group: Group) -> SelectedTurns:
-        kept = tuple((True,) * len(t.turns) for t in group.trajectories)
-        return SelectedTurns(kept=kept, num_kept=group.num_turns, num_cut=0, num_unknown=0, threshold=None)
+    def select(self, group: Group) -> Sequence[Sequence[bool]]:
+        return tuple((True,) * len(t.turns) for t in group.trajectories)
 
 
 @register("selection", "high_entropy")
 class HighEntropyTurns(TurnSelection):
     """The turns of a group with the highest entropy (DART's paper): exactly ceil(share * turns).
 
-    Ties are broken in favor of the lower (attempt, turn). Turns without entropies cannot be ranked: they are kept and
-    reported, and the share applies to the others.
+    Ties are broken in favor of the lower (attempt, turn). Turns without entropies cannot be ranked: they are kept, and
+    the share applies to the others.
     """
 
     class Parameters(ComponentSection):
@@ -76,31 +64,20 @@ class HighEntropyTurns(TurnSelection):
         self._parameters = parameters
 
     @override
-    def select(self, group: Group) -> SelectedTurns:
+    def select(self, group: Group) -> Sequence[Sequence[bool]]:
         ranked: list[tuple[float, int, int, int]] = []
-        num_unknown = 0
         kept = [[True] * len(t.turns) for t in group.trajectories]
         for place, trajectory in enumerate(group.trajectories):
             if self._kept_whole(trajectory, group):
                 continue
             for index, turn in enumerate(trajectory.turns):
                 entropy = turn_entropy(turn.reply)
-                if entropy is None:
-                    num_unknown += 1
-                else:
+                if entropy is not None:
                     ranked.append((-entropy, trajectory.attempt.id, index, place))
         ranked.sort()
-        num_kept = num_turns_kept(len(ranked), self._parameters.share)
-        for _, _, index, place in ranked[num_kept:]:
+        for _, _, index, place in ranked[num_turns_kept(len(ranked), self._parameters.share) :]:
             kept[place][index] = False
-        num_cut = len(ranked) - num_kept
-        return SelectedTurns(
-            kept=tuple(tuple(flags) for flags in kept),
-            num_kept=group.num_turns - num_cut,
-            num_cut=num_cut,
-            num_unknown=num_unknown,
-            threshold=-ranked[num_kept - 1][0] if ranked else None,
-        )
+        return tuple(tuple(flags) for flags in kept)
 
     def _kept_whole(self, trajectory: Trajectory, group: Group) -> bool:
         """Return whether all turns of a trajectory are kept without ranking."""

@@ -45,24 +45,21 @@ class ShuffledTasks(TaskOrder):
         self._tasks = tuple(tasks)
         self._rng = rng
         self._left: list[int] = []
-        self.epoch = -1
 
     @override
     def next(self) -> Task:
         if not self._left:
-            self.epoch += 1
             self._left = [int(i) for i in self._rng.permutation(len(self._tasks))]
         return self._tasks[self._left.pop()]
 
     @override
     def state(self) -> dict[str, Any]:
         left = [self._tasks[number].id for number in self._left]
-        return {"left": left, "epoch": self.epoch, "rng": self._rng.bit_generator.state}
+        return {"left": left, "rng": self._rng.bit_generator.state}
 
     @override
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what ``state`` returned, without tasks that no longer exist; new tasks enter with the next epoch."""
         places = {task.id: number for number, task in enumerate(self._tasks)}
         self._left = [places[name] for name in state["left"] if name in places]
-        self.epoch = state["epoch"]
         self._rng.bit_generator.state = state["rng"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from dartsim.core.registry import ComponentSection, register
 from dartsim.core.rewards import SUCCESS, reaches
-from dartsim.core.types import Ending, Trajectory
+from dartsim.core.types import Trajectory
 
 
 class TurnLimitRule(ABC):
@@ -67,8 +66,6 @@ class TurnLimitBySuccess(TurnLimitRule):
     def __init__(self, parameters: ComponentSection, *, max_turns: int) -> None:
         super().__init__(parameters, max_turns=max_turns)
         self._successes: dict[str, _Successes] = {}
-        self.counts: Counter[str] = Counter()
-        """``first_success`` and ``grown``: why limits changed; ``cut_short``: attempts that reached a lowered limit."""
 
     @override
     def limit(self, task_id: str) -> int:
@@ -81,29 +78,19 @@ class TurnLimitBySuccess(TurnLimitRule):
     def learn(self, trajectories: Sequence[Trajectory]) -> None:
         """Remember the lengths of successes, ignoring those without turns."""
         for trajectory in trajectories:
-            if trajectory.ending is Ending.TURN_LIMIT and trajectory.attempt.turn_limit < self.max_turns:
-                self.counts["cut_short"] += 1
             reward, turns = trajectory.reward, len(trajectory.turns)
             if reward is not None and reaches(reward, SUCCESS) and turns:
                 self._record_success(trajectory.attempt.task.id, turns)
 
     def _record_success(self, task_id: str, turns: int) -> None:
-        known = self._successes.get(task_id)
-        if known is None:
-            self._successes[task_id] = _Successes(turns, turns)
-            self.counts["first_success"] += 1
-            return
-        if turns > known.longest:
-            self.counts["grown"] += 1
+        known = self._successes.setdefault(task_id, _Successes(turns, turns))
         known.shortest = min(known.shortest, turns)
         known.longest = max(known.longest, turns)
 
     @override
-    def state(self) -> dict[str, Any]:
-        lengths = {task: [known.shortest, known.longest] for task, known in self._successes.items()}
-        return {"lengths": lengths, "counts": dict(self.counts)}
+    def state(self) -> dict[str, list[int]]:
+        return {task: [known.shortest, known.longest] for task, known in self._successes.items()}
 
     @override
-    def restore(self, state: dict[str, Any]) -> None:
-        self._successes = {task: _Successes(*lengths) for task, lengths in state["lengths"].items()}
-        self.counts = Counter(state["counts"])
+    def restore(self, state: dict[str, list[int]]) -> None:
+        self._successes = {task: _Successes(*lengths) for task, lengths in state.items()}

@@ -41,6 +41,7 @@ from dartsim.observe.recording import (
     AttemptColumns,
     AttemptRow,
     SlotHistory,
+    Stays,
     read_attempts,
     read_segments,
     read_state_rows,
@@ -289,15 +290,14 @@ class RunDocuments:
         rows = self._cached(STATES, read_state_rows)
         end = rows[-1][0] if rows else 0.0
         segments = self._segments()
-        ends = [segment[3] for own in segments for segment in own]
+        ends = [float(own["end"].max()) for own in segments if len(own)]
         members = _present_states(_status(self.folder))
         populations = [
             {"name": name, "size": len(members[name]), "levels": levels(rows, columns)}
             for name, columns in STATE_COLUMNS.items()
         ]
         width = chunk_seconds(segments)
-        densest = max(segments, key=len, default=[])
-        known = sorted({math.floor(segment[3] / width) for segment in densest})
+        known = sorted({int(place) for own in segments for place in own["end"] // width})
         return {
             "from": 0.0,
             "to": round(max([end, *ends]), 3),
@@ -342,8 +342,9 @@ class RunDocuments:
     def _syncs(self) -> list[list[float]]:
         """Return when engines loaded weights, as far as their stays are kept; loads of several at a time are one."""
         syncs: list[list[float]] = []
-        engines = dict(zip(POPULATIONS, self._segments(), strict=False)).get("engines", ())
-        for start, end in sorted(stay[2:] for stay in engines if stay[1] == EngineState.LOADING):
+        engines = dict(zip(POPULATIONS, self._segments(), strict=False)).get("engines")
+        loads = [] if engines is None else engines[["start", "end"]][engines["state"] == EngineState.LOADING].tolist()
+        for start, end in sorted(loads):
             if syncs and start <= syncs[-1][1]:
                 syncs[-1][1] = max(syncs[-1][1], end)
             elif start > 0.0:  # not those at the start
@@ -361,7 +362,7 @@ class RunDocuments:
         )
         populations = {}
         for (kind, _), own in zip(POPULATIONS.items(), self._segments(), strict=False):
-            stays = sorted((s for s in own if s[2] < high and s[3] > low), key=lambda s: (s[0], s[2]))
+            stays = sorted(own[(own["start"] < high) & (own["end"] > low)].tolist(), key=lambda s: (s[0], s[2]))
             found = [played.attempt_at(s[0], (s[2] + s[3]) / 2) if kind == "desktops" else None for s in stays]
             populations[kind] = {
                 "member": [s[0] for s in stays],
@@ -497,13 +498,12 @@ class RunDocuments:
         replies: list[float] = []
         acts: list[float] = []
         starts: list[float] = []
-        segments = self._segments()
-        if not segments or own.slot is None or not segments[0] or segments[0][0][2] > own.started:
+        desktops: Stays = next(iter(self._segments()), ())
+        if own.slot is None or not len(desktops) or desktops["start"][0] > own.started:
             return replies, acts, starts
+        played = (desktops["start"] >= own.started) & (desktops["end"] <= own.finished + 1e-3)
         waiting = False
-        for index, state, start, end in segments[0]:
-            if index != own.slot or start < own.started or end > own.finished + 1e-3:
-                continue
+        for _, state, start, end in desktops[(desktops["component"] == own.slot) & played].tolist():
             if state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT):
                 if not waiting:
                     starts.append(round(start, 3))
@@ -524,20 +524,19 @@ class RunDocuments:
         except (StoreFault, ConfigError, sqlite3.Error):
             return set()
 
-    def _segments(self) -> list[list[tuple[int, int, float, float]]]:
+    def _segments(self) -> list[Stays]:
         """Return the recorded stays of each population, and those that were going on when the status was written."""
         segments = self._cached(SEGMENTS, lambda path: read_segments(path, until=math.inf))
         status = _status(self.folder)
         if not segments or status["state"] in ENDED:
             return segments
-        until, members = float(status["as_of_seconds"]), _present_states(status)
-        return [
-            [
-                *own,
-                *((member, state, since, until) for member, (state, since) in members[name].items() if since < until),
-            ]
-            for name, own in zip(POPULATIONS, segments, strict=False)
-        ]
+        import numpy as np
+
+        until, complete = float(status["as_of_seconds"]), []
+        for own, members in zip(segments, _present_states(status).values(), strict=False):
+            rows = [(member, state, since, until) for member, (state, since) in members.items() if since < until]
+            complete.append(np.concatenate([own, np.array(rows, own.dtype)]))
+        return complete
 
     def _attempts(self) -> dict[int, AttemptRow]:
         return self._cached(ATTEMPTS, read_attempts)
@@ -637,10 +636,10 @@ def levels(rows: Sequence[Sequence[float]], columns: slice) -> list[dict[str, An
     return found
 
 
-def chunk_seconds(segments: Sequence[Sequence[tuple[int, int, float, float]]]) -> int:
+def chunk_seconds(segments: Sequence[Stays]) -> int:
     """Return the length of a chunk with at most about ``CHUNK_ROWS`` stays: a power of 2, so that it rarely changes."""
-    newest = max(segments, key=len, default=[])[-CHUNK_ROWS:]
-    span = max(1.0, newest[-1][3] - newest[0][3]) if newest else 1.0
+    ends: Stays = max(segments, key=len)["end"][-CHUNK_ROWS:] if segments else ()
+    span = max(1.0, ends[-1] - ends[0]) if len(ends) else 1.0
     return int(2 ** math.floor(math.log2(span)))
 
 

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from dartsim.core.rng import Streams
     from dartsim.core.types import Version
     from dartsim.observe.timings import Timings
+    from dartsim.run.model import ServedModel, TrainedModel
     from dartsim.run.prepared_run import PreparedRun
-    from dartsim.run.served_model import ServedModel
-    from dartsim.run.trained_model import TrainedModel
     from dartsim.sim import SimEnvironment
     from dartsim.sim.control_loop import ControlLoop
 

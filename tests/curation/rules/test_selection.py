@@ -40,8 +40,8 @@ def group(*trajectories: list[Any], ids: list[int] | None = None) -> Group:
 
 def test_of_equal_entropies_the_lower_id_is_kept_whatever_the_order():
     turns = [[[1.0]] * 2, [[1.0]] * 3]
-    assert entropy(0.4).select(group(*turns, ids=[4, 7])).kept == ((True, True), (False,) * 3)
-    assert entropy(0.4).select(group(*turns, ids=[7, 4])).kept == ((False, False), (True, True, False))
+    assert entropy(0.4).select(group(*turns, ids=[4, 7])) == ((True, True), (False,) * 3)
+    assert entropy(0.4).select(group(*turns, ids=[7, 4])) == ((False, False), (True, True, False))
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,9 @@ def test_an_entropy_that_cannot_be_used_is_unknown(entropies: Any, tokens: int):
     assert turn_entropy(reply(entropies, tokens=tokens)) is None
 
 
-def test_turns_without_entropies_are_kept_and_reported():
-    found = entropy(0.5).select(group([None, [1.0], [2.0], None]))
-    assert found.kept == ((True, False, True, True),)
-    assert (found.num_kept, found.num_cut, found.num_unknown, found.threshold) == (3, 1, 2, 2.0)
-    blind = entropy(0.5).select(group([None, None]))
-    assert (blind.num_kept, blind.num_unknown, blind.threshold) == (2, 2, None)
+def test_turns_without_entropies_are_kept():
+    assert entropy(0.5).select(group([None, [1.0], [2.0], None])) == ((True, False, True, True),)
+    assert entropy(0.5).select(group([None, None])) == ((True, True),)
 
 
 def test_a_stored_success_is_ranked_or_kept_whole():
@@ -64,10 +61,9 @@ def test_a_stored_success_is_ranked_or_kept_whole():
     stored = replace(mixed.trajectories[1], attempt=replace(mixed.trajectories[1].attempt, id=-1, group=-1))
     rescued = replace(mixed, trajectories=(mixed.trajectories[0], stored))
     ranked = entropy(0.5).select(rescued)
-    assert ranked.kept == ((False, True, True, True), (False, False))
+    assert ranked == ((False, True, True, True), (False, False))
     whole = entropy(0.5, keep="stored").select(rescued)
-    assert whole.kept == ((False, False, True, True), (True, True))
-    assert (whole.num_kept, whole.num_cut, whole.num_unknown) == (4, 2, 0)
+    assert whole == ((False, False, True, True), (True, True))
 
 
 def test_only_turns_of_attempts_below_the_mean_are_ranked_if_successes_are_kept():
@@ -75,20 +71,18 @@ def test_only_turns_of_attempts_below_the_mean_are_ranked_if_successes_are_kept(
     rewards = (1.0, 0.0, 0.5)
     graded = tuple(replace(t, reward=reward) for t, reward in zip(mixed.trajectories, rewards, strict=True))
     found = entropy(0.5, keep="successes").select(replace(mixed, trajectories=graded))
-    assert found.kept == ((True, True), (False, True, True, True), (False,))
-    assert (found.num_kept, found.num_cut) == (5, 2)
+    assert found == ((True, True), (False, True, True, True), (False,))
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, None]), max_size=6), min_size=1), st.integers(1, 100))
 def test_what_is_kept_is_exact_and_never_less_uncertain_than_what_is_cut(turns: list[list[Any]], percent: int):
     made = group(*[[None if e is None else [e] for e in row] for row in turns])
     found = entropy(percent / 100).select(made)
-    flat = [(e, k) for row, flags in zip(turns, found.kept, strict=True) for e, k in zip(row, flags, strict=True)]
+    flat = [(e, k) for row, flags in zip(turns, found, strict=True) for e, k in zip(row, flags, strict=True)]
     known = [(e, k) for e, k in flat if e is not None]
     assert sum(k for _, k in known) == math.ceil(Fraction(percent, 100) * len(known))
     assert all(k for e, k in flat if e is None)
-    assert found.num_kept + found.num_cut == made.num_turns
-    if found.num_cut:
+    if not all(k for _, k in known):
         assert min(e for e, k in known if k) >= max(e for e, k in known if not k)
 
 

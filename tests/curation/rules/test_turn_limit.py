@@ -36,7 +36,6 @@ def test_the_cap_is_the_longest_success_and_l_max_while_there_is_none():
         seen.append(rule.limit("t"))
     assert seen == [30, 30, 7, 7, 12, 12, 12]
     assert rule.limit("another") == 30
-    assert rule.counts == {"first_success": 1, "grown": 1}
 
 
 def test_masked_attempts_and_those_without_turns_teach_nothing():

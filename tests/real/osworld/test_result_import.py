@@ -21,7 +21,7 @@ from dartsim.real.pool_files import read_pool
 from dartsim.real.vlm.export import export
 from dartsim.real.vlm.model import reply_writer
 from dartsim.real.vlm.plan import vlm_config
-from dartsim.run.learning import learning
+from dartsim.run.model import trained_model
 from dartsim.run.prepare import prepare
 
 SIZE = 112
@@ -267,7 +267,7 @@ def test_importing_is_whole_and_may_be_repeated(dartsim, tmp_path, config):
     prepared = prepare(load(tmp_path / "my.toml", overrides=[f"curation.pool.file={pool}"]))
     (read,) = read_pool(pool, prepared.tasks).successes
     successes = SuccessPool()
-    learning(prepared).fill(successes)
+    trained_model(prepared).fill(successes)
     (stored,) = successes.stored("one")
     for turn, imported_turn in zip(stored.trajectory.turns, read.turns, strict=True):
         assert list(turn.reply.tokens) == list(imported_turn.reply.tokens)

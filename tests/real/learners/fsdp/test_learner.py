@@ -199,7 +199,7 @@ def test_turns_without_entropies_are_selected_by_the_learners_own(learner_of, si
     rule = HighEntropyTurns(HighEntropyTurns.Parameters(share=0.5))
 
     def select(batch: Batch) -> list[bool]:
-        return [flag for group in batch.groups for kept in rule.select(group).kept for flag in kept]
+        return [flag for group in batch.groups for kept in rule.select(group) for flag in kept]
 
     def blind(batch: Batch) -> Batch:
         def without(t):

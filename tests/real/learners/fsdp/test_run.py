@@ -8,9 +8,9 @@ pytest.importorskip("transformers")
 from dartsim.config import load
 from dartsim.real.learners.fsdp.learner import FsdpLearner
 from dartsim.real.learners.torch_learner import TorchLearner
-from dartsim.run.learning import learning
+from dartsim.run.model import trained_model
 from dartsim.run.prepare import prepare
-from dartsim.run.realtime import run_realtime
+from dartsim.run.run_prepared import run_prepared
 
 
 @pytest.mark.slow
@@ -27,9 +27,9 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
         "tasks.held_out=8",
     ]
     prepared = prepare(load(preset_name="tiny", overrides=changes))
-    trained = learning(prepared)
+    trained = trained_model(prepared)
     assert isinstance(trained.trainer, FsdpLearner)
-    result = run_realtime(prepared, learning=trained)
+    result = run_prepared(prepared, learning=trained)
     updates = result.recorder.updates
     assert len(updates) >= 2
     assert trained.trainer.updates >= 2
@@ -37,10 +37,10 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
     assert updates[0].metrics["learner/ranks"] == 2.0
     assert updates[0].metrics["learner/mismatch_max"] < 1e-4
     assert not any(update.metrics["learner/mismatch_alarm"] for update in updates)
-    assert trained.evaluate(trained.weights) is not None
+    assert trained.held_out.evaluate(trained.weights) is not None
     trained.save(tmp_path / "run")
     # Without ranks, such as for an evaluation:
     alone = prepare(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))
-    again = learning(alone, restore=tmp_path / "run")
+    again = trained_model(alone, restore=tmp_path / "run")
     assert isinstance(again.trainer, TorchLearner)
     assert again.trainer.updates == trained.trainer.updates
