@@ -77,6 +77,6 @@ async def test_a_build_for_which_no_space_is_left_says_how_much_it_takes(monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(images, "connect", lambda _: Client())
-    monkeypatch.setattr(images, "_make_full", fill)
+    monkeypatch.setattr(images, "_make_apps", fill)
     with pytest.raises(ConfigError, match="10 GB"):
         await images.build("apps")
