@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dartsim.cli import run_checks
 from dartsim.cli.app import app
-from dartsim.cli.machine_checks import AskedEngine, Check, CheckState
+from dartsim.cli.machine_checks import Check, CheckState, EngineAnswer
 from dartsim.cli.run_checks import missing_requirements
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
@@ -226,7 +226,7 @@ def test_machines_and_states_that_the_engine_has_no_room_for_are_named(tmp_path,
     facts = {"url": "u", "version": "v", "containers": 0, "ours": 0}
     info = EngineInfo(**facts, limits_disk=False, root=str(tmp_path), cores=2, memory_gib=16.0)
     monkeypatch.setattr(
-        run_checks, "ask_engine", lambda image: AskedEngine(Check("engine", CheckState.OK, "here"), info)
+        run_checks, "ask_engine", lambda image: EngineAnswer(Check("engine", CheckState.OK, "here"), info)
     )
     sets = ["desktop.variant=vm", "desktop.image=vm", "desktop.memory_mib=4096"]
     sets += ["desktop.revert=snapshot", "rollout.warm_envs=0", "desktop.states_gib=1e9"]

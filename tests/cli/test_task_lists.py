@@ -55,15 +55,6 @@ def test_a_variant_of_our_image_lacks_applications(tasks, tmp_path):
     assert found["tasks"]["os/t1"]["reasons"] == ["needs an application that is missing: Visual Studio Code"]
 
 
-def test_a_task_that_cannot_be_read_is_named_and_a_list_of_such_fails(tasks, tmp_path):
-    (tasks / "examples/os/t1.json").write_text('{"id": "t1"')
-    shown = desktop("tasks", tasks, home=tmp_path)
-    assert shown.exit_code == 0
-    assert "os/t1 cannot be read:" in shown.output
-    (tasks / "one.json").write_text(json.dumps({"os": ["t1"]}))
-    assert desktop("tasks", tasks, "--list", "one", home=tmp_path).exit_code == 1
-
-
 def test_the_evaluator_replaces_nothing_but_an_environment(tmp_path):
     place = tmp_path / "dartsim" / "evaluator"
     place.mkdir(parents=True)
