@@ -79,7 +79,7 @@ def test_a_connection_of_ssh_that_would_never_end_is_named(interval, tmp_path, m
     assert ("ssh" in missing("desktop", sets=sets)) == (interval == 0)
 
 
-@pytest.mark.parametrize("variant", ["skeleton", "full"])
+@pytest.mark.parametrize("variant", ["skeleton", "apps"])
 def test_a_skeleton_is_missing_on_another_machine(variant):
     sets = ('desktop.hosts.far.url="ssh://far"', 'desktop.hosts.far.bind="10.0.0.5"', f'desktop.variant="{variant}"')
     assert ("desktop image" in missing("desktop", sets=sets)) == (variant == "skeleton")
