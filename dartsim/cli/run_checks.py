@@ -165,7 +165,7 @@ def _desktops(config: Config) -> Iterator[Check]:
     far = [host.url or "" for host in desktop.hosts.values() if not host.local]
     if far and kind == "desktop" and desktop.variant == "skeleton" and desktop.image is None:
         found = f"a skeleton only runs on the machine whose /usr it mounts, and desktops run on {far[0]}"
-        fix = f"--set desktop.variant=full, after `dartsim desktop build --variant full --host {far[0]}`"
+        fix = f"--set desktop.variant=apps, after `dartsim desktop build --variant apps --host {far[0]}`"
         yield Check("desktop image", MISSING, found, fix)
     silent = [
         url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _waits_forever(url)

@@ -91,8 +91,8 @@ def look_up(settings: DockerHostConfig) -> str:
             f"host {settings.target} publishes ports at {name!r}, which has no address here ({error}): set address to "
             "a name or an IP address that this machine knows"
         ) from error
-    wanted = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-    return str(min(addresses, key=lambda entry: entry[0] != wanted)[4][0])
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    return str(min(addresses, key=lambda entry: entry[0] != family)[4][0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -192,8 +192,8 @@ class SupervisedSandbox:
                 header = await self._read_header()
             self.facts = ScorerFacts(**header["ready"])
         except (TimeoutError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            said = b"" if self._container is None else await self._container.logs(tail=20)
-            words = said.decode(errors="replace")[-500:].strip()
+            console = b"" if self._container is None else await self._container.logs(tail=20)
+            words = console.decode(errors="replace")[-500:].strip()
             raise ScoreFault(
                 f"the sandbox did not start ({error!r}); it said last: {words or 'nothing'}",
                 cause="sandbox_start_failed",
@@ -282,8 +282,8 @@ class SupervisedSandbox:
         if "fault" in reply:
             raise ScoreFault(f"{what}: {reply['fault']} limit, {message}", cause=f"score_{reply['fault']}")
         if "error" in reply:
-            said = str(reply["error"])
-            raise ScoreFault(f"{what}: {message}", cause=_cause(said, request["call"]), of_task=said == "task")
+            kind = str(reply["error"])
+            raise ScoreFault(f"{what}: {message}", cause=_cause(kind, request["call"]), of_task=kind == "task")
         return reply, blobs
 
     async def _send(self, request: dict[str, Any], payload: _Payload) -> None:
@@ -416,5 +416,5 @@ def _cause(error: str, call: str) -> str:
         return "result_missing"
     if error in ("file_not_found", "task"):
         return f"{call}_failed"
-    known = {"desktop": "vm_unreachable", "memory": "score_memory", "disk": "score_disk"}
-    return known.get(error, f"{call}_{error}")
+    causes = {"desktop": "vm_unreachable", "memory": "score_memory", "disk": "score_disk"}
+    return causes.get(error, f"{call}_{error}")

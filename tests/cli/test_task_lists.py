@@ -50,7 +50,7 @@ def test_a_list_shows_who_can_score_its_tasks(tasks, tmp_path):
 def test_a_variant_of_our_image_lacks_applications(tasks, tmp_path):
     path = tasks / "examples/os/t1.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"related_apps": ["vscode"]}))
-    found = json.loads(desktop("tasks", tasks, "--variant", "full", "--json", "-", home=tmp_path).stdout)
+    found = json.loads(desktop("tasks", tasks, "--variant", "vm", "--json", "-", home=tmp_path).stdout)
     assert found["states"]["missing"] == 1
     assert found["tasks"]["os/t1"]["reasons"] == ["needs an application that is missing: Visual Studio Code"]
 
