@@ -356,11 +356,6 @@ def ranking(figure: str | None, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     return {"tau": agree / len(pairs), "best": best, "best_named": named == best}
 
 
-def _variance(known: Measured) -> float:
-    """Return the variance of a published figure's logarithm around what a perfect fit predicts."""
-    return known.spread**2 + DISCREPANCY**2
-
-
 def _published(known: Measured) -> float:
     """Return a figure's value in the unit of the simulated one: seconds per step."""
     if known.figure == "total_hours":
