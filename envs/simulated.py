@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from dartsim.core.png import Screenshot, encode_png
 from dartsim.core.types import Observation, Task
 from dartsim.envs.base import GuiEnv
 
@@ -95,7 +96,7 @@ class SimDesktop(GuiEnv):
 
 
 @lru_cache(maxsize=8)
-def _gray(height: int, width: int) -> NDArray[np.uint8]:
+def _gray(height: int, width: int) -> Screenshot:
+    """Return a screenshot whose key is computed once: rules compare screenshots at every turn."""
     frame = np.full((height, width, 3), 128, dtype=np.uint8)
-    frame.setflags(write=False)
-    return frame
+    return Screenshot(encode_png(frame), frame.shape)

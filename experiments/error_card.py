@@ -11,7 +11,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from dartsim.lab.prediction import Predictor
+from dartsim.lab.sweep import executor_for
 from experiments.charts import BLUE, GRAY, ORANGE, drawing, label_axes, legend_below
 from experiments.study import Experiment, Figures, Options, Rows, StudyPicture, rows_of
 
@@ -19,15 +22,25 @@ FOLDER = Path(__file__).parent / "published"
 
 
 def measure(options: Options) -> Figures:
-    """Predict all tables; what continues another table is fitted after it."""
-    found, known = [], dict[Path, Predictor]()
-    for path in sorted(FOLDER.glob("*.toml")):
-        predictor = known[path] = Predictor(path, known=known)
-        if options.quick and predictor.table.kind == "run" and not predictor.table.unsupported:
-            continue
-        options.console.print(f"{predictor.table.id}: {predictor.table.title}", style="dim")
-        found.append(predictor.run())
-    return card(found)
+    """Fit all tables, what continues another one after it; then predict them, given the error of the model."""
+    known: dict[Path, Predictor] = {}
+    with executor_for(1 if options.quick else None) as executor:
+        for path in sorted(FOLDER.glob("*.toml")):
+            predictor = Predictor(path, known=known, executor=executor)
+            if not options.quick or predictor.table.kind != "run" or predictor.table.unsupported:
+                known[path] = predictor
+        left_out = []
+        for predictor in known.values():
+            if not predictor.table.unsupported:
+                options.console.print(f"fits {predictor.table.id}: {predictor.table.title}", style="dim")
+                left_out += predictor.posterior().left_out
+        found, error = [], model_error(left_out)
+        options.console.print(f"the model's own error: {error:.1%}, of {len(left_out)} figures left out", style="dim")
+        for predictor in known.values():
+            predictor.discrepancy = error
+            options.console.print(f"predicts {predictor.table.id}", style="dim")
+            found.append(predictor.run())
+    return {**card(found), "model_error": error}
 
 
 def card(tables: Sequence[Mapping[str, Any]]) -> Figures:
@@ -49,6 +62,21 @@ def card(tables: Sequence[Mapping[str, Any]]) -> Figures:
         "mean_tau": fmean(taus) if taus else None,
         "config": {"hours": {}},
     }
+
+
+def model_error(left_out: Sequence[Mapping[str, Any]]) -> float:
+    """Return the likeliest deviation between model and system, from what fitted figures miss if they are left out.
+
+    What parameters and repetitions explain of an error is known; the model's own is what remains.
+    """
+    squares = np.array([each["error"] ** 2 for each in left_out])
+    known = np.array([each["variance"] for each in left_out])
+    candidates = np.arange(0.0, 1.0, 0.005)
+
+    def surprise(own: float) -> float:
+        return float(np.sum(squares / (known + own**2) + np.log(known + own**2)))
+
+    return float(min(candidates, key=surprise))
 
 
 def supported(recorded: Figures) -> list[Figures]:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
-from dartsim.cli.console import out, table, write_json
+from dartsim.cli.console import result, table
 from dartsim.cli.options import (
     FaultsOption,
-    JsonInstead,
+    Json,
     OnOption,
     Overrides,
     SchedulerArgument,
@@ -34,7 +34,7 @@ def config(
             "desktops and GPUs; kinds of faults.",
         ),
     ] = None,
-    json_file: JsonInstead = None,
+    json_file: Json = None,
 ) -> None:
     """Print the resolved configuration of a scheduler as TOML, ready to edit and run, or a list of names.
 
@@ -54,21 +54,19 @@ def config(
             raise ConfigError("name the scheduler whose configuration is printed; `dartsim config` lists the presets")
         lists = {"presets": _presets, "settings": _settings, "profiles": _profiles, "faults": _faults}
         as_json, tables = lists[listing or "presets"]()
-        if json_file is not None:
-            write_json(as_json, json_file)
-            return
-        for number, table in enumerate(tables):
+        console = result(as_json, json_file)
+        for number, shown in enumerate(tables):
             if number > 0:
-                out.print()
-            out.print(table)
+                console.print()
+            console.print(shown)
         return
     if listing is not None:
         raise ConfigError(f"--list {listing} takes no scheduler; leave {scheduler} out")
     from dartsim.config import presets, to_toml
 
     resolved = load_config(scheduler, on=on, overrides=settings(overrides, None, None, faults))
-    if json_file is not None:
-        write_json(resolved.model_dump(mode="json"), json_file)
+    result(resolved.model_dump(mode="json"), json_file)
+    if json_file == "-":
         return
     if (about := presets().get(scheduler, {}).get("about")) is not None:
         lines = [about["title"], f"Source: {about['source']}", *(f"Departs: {text}" for text in about["departures"])]

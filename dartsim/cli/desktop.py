@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 desktop_app = command_group("desktop", "Real desktops in containers, their tasks and evaluator.")
 
 
-ImageVariant = Literal["skeleton", "full", "apps", "vm"]
+ImageVariant = Literal["skeleton", "apps", "vm"]
 """Variants of our desktop image."""
 
 VariantOption = Annotated[
     ImageVariant,
     typer.Option(
-        help="skeleton: a second, with this machine's /usr mounted; full: minutes, a Debian of its own; "
-        "apps: minutes, that with OSWorld's applications; vm: minutes, a virtual machine with the Debian of full."
+        help="skeleton: a second, with this machine's /usr mounted; apps: minutes, a Debian of its own with "
+        "OSWorld's applications; vm: minutes, a virtual machine with a small Debian."
     ),
 ]
 Host = Annotated[
@@ -48,7 +48,6 @@ def build(
 
     Examples:
         dartsim desktop build
-        dartsim desktop build --variant full
         dartsim desktop build --variant apps
         dartsim desktop build --variant vm
     """
@@ -86,7 +85,7 @@ def start(
     Examples:
         dartsim desktop start --app mousepad --show desktop.png --seconds 0
         dartsim desktop start --vnc
-        dartsim desktop start --variant full --host ssh://me@vm-1 --bind 10.0.0.5
+        dartsim desktop start --variant apps --host ssh://me@vm-1 --bind 10.0.0.5
         dartsim desktop start --variant vm --set desktop.disk=/data/Ubuntu.qcow2 \
           --set desktop.memory_mib=6144 --show desktop.png --seconds 0
     """

@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
@@ -34,12 +33,11 @@ if TYPE_CHECKING:
     from dartsim.real.containers import EngineInfo
 
 GIB = 2**30
-OLDEST_PYTHON = (3, 11)
 BASICS = ("gymnasium", "numpy", "pillow", "psutil", "pydantic", "rich", "simpy", "typer")
 TRAIN = ("torch", "transformers", "peft", "safetensors")
 REAL = ("aiohttp", "anyio", "cssselect", "docker", "httpx", "lxml", "openpyxl")
 
-BASE = ("python", "packages", "memory", "disk")
+BASE = ("packages", "memory", "disk")
 NEEDS = {
     "simulated runs": BASE,
     "learning (tiny model)": (*BASE, "train packages"),
@@ -98,7 +96,7 @@ def machine_checks() -> list[Check]:
     """Return all checks of this machine."""
     engine, apps_image = _engine_and_apps()
     return [
-        check_python(sys.version_info[:2]),
+        Check("python", OK, f"{platform.python_implementation()} {platform.python_version()} on {platform.system()}"),
         Check("dartsim", OK, f"{installed('dartsim')}, {form()}"),
         check_packages("packages", BASICS, install_command()),
         check_memory(psutil.virtual_memory().total / GIB),
@@ -121,14 +119,6 @@ def installed(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def check_python(version: tuple[int, ...]) -> Check:
-    """Check the interpreter's version."""
-    found = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()}"
-    if version[:2] >= OLDEST_PYTHON:
-        return Check("python", OK, found)
-    return Check("python", MISSING, found, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
 
 
 def check_packages(name: str, packages: Iterable[str], command: str) -> Check:
@@ -180,7 +170,7 @@ def nvidia_smi() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedEngine:
+class EngineAnswer:
     """What the Docker engine answered: ``info`` is None if it did not; ``fault`` is why it has no image to start."""
 
     check: Check
@@ -188,13 +178,13 @@ class AskedEngine:
     fault: DartsimError | None = None
 
 
-def ask_engine(image: str | None = None) -> AskedEngine:
+def ask_engine(image: str | None = None) -> EngineAnswer:
     """Ask the Docker engine for its version and resources, and for an image."""
     try:
         info, fault = asyncio.run(_answers(image))
     except DartsimError as error:
-        return AskedEngine(Check("engine", MISSING, error.problem, error.fix))
-    return AskedEngine(_described(info), info, fault)
+        return EngineAnswer(Check("engine", MISSING, error.problem, error.fix))
+    return EngineAnswer(_described(info), info, fault)
 
 
 async def _answers(image: str | None) -> tuple[EngineInfo, DartsimError | None]:
@@ -214,10 +204,8 @@ async def _answers(image: str | None) -> tuple[EngineInfo, DartsimError | None]:
 
 def _described(info: EngineInfo) -> Check:
     ours = f", {info.ours} of ours" if info.ours else ""
-    found = (
-        f"Docker {info.version} (API {info.api}) at {info.url}: cgroup {info.cgroup}, {info.storage}, "
-        f"{info.cores} cores, {info.memory_gib} GiB, {info.containers} containers{ours}"
-    )
+    found = f"Docker {info.version} at {info.url}: {info.cores} cores, {info.memory_gib} GiB"
+    found += f", {info.containers} containers{ours}"
     if not info.limits_disk:
         found += "; a container may fill the disk, which Docker limits on xfs, btrfs and zfs only"
     return Check("engine", OK, found)

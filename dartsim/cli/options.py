@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -101,21 +101,14 @@ def refuse_unwritable(option: str, target: Path, *, folder: bool) -> None:
             raise ConfigError(f"{name} cannot be written: {error.strerror}; name another file") from None
 
 
-def json_target(option: typer.CallbackParam, target: str | None) -> str | None:
-    """Check the target of ``--json``: a file, or ``-`` for standard output."""
+def file_target(option: typer.CallbackParam, target: Any) -> Any:
+    """Check the target file of an option; ``-`` is standard output."""
     if target is not None and target != "-":
         refuse_unwritable(option.opts[-1], Path(target), folder=False)
     return target
 
 
-def file_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
-    """Check the target file of an option."""
-    if target is not None:
-        refuse_unwritable(option.opts[-1], target, folder=False)
-    return target
-
-
-def folder_target(option: typer.CallbackParam, target: Path | None) -> Path | None:
+def folder_target(option: typer.CallbackParam, target: Any) -> Any:
     """Check the target folder of an option, which may be new."""
     if target is not None:
         refuse_unwritable(option.opts[-1], target, folder=True)
@@ -125,12 +118,8 @@ def folder_target(option: typer.CallbackParam, target: Path | None) -> Path | No
 Json = Annotated[
     str | None,
     typer.Option(
-        "--json", metavar="FILE", callback=json_target, help="Also write the figures as JSON; - for standard output."
+        "--json", metavar="FILE", callback=file_target, help="Also write the figures as JSON; - for standard output."
     ),
-]
-JsonInstead = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", callback=json_target, help="Write JSON instead; - for standard output."),
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", callback=folder_target, help="Output folder; default: a new one in runs/.")

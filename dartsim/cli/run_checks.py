@@ -165,11 +165,13 @@ def _desktops(config: Config) -> Iterator[Check]:
     far = [host.url or "" for host in desktop.hosts.values() if not host.local]
     if far and kind == "desktop" and desktop.variant == "skeleton" and desktop.image is None:
         found = f"a skeleton only runs on the machine whose /usr it mounts, and desktops run on {far[0]}"
-        fix = f"--set desktop.variant=full, after `dartsim desktop build --variant full --host {far[0]}`"
+        fix = f"--set desktop.variant=apps, after `dartsim desktop build --variant apps --host {far[0]}`"
         yield Check("desktop image", MISSING, found, fix)
-    endless = [url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _endless(url)]
-    if endless:
-        found = f"ssh waits forever for {', '.join(endless)} if that machine is lost: its ServerAliveInterval is 0"
+    silent = [
+        url for host in desktop.hosts.values() if (url := host.url or "").startswith("ssh://") and _waits_forever(url)
+    ]
+    if silent:
+        found = f"ssh waits forever for {', '.join(silent)} if that machine is lost: its ServerAliveInterval is 0"
         fix = "`ServerAliveInterval 5` and `ConnectTimeout 5` for these hosts in ~/.ssh/config"
         yield Check("ssh", MISSING, found, fix)
     if all(host.url is None for host in desktop.hosts.values()):  # other machines are not checked further
@@ -212,14 +214,14 @@ def _machines(config: Config, info: EngineInfo) -> Iterator[Check]:
         yield Check("disk space", MISSING, found, "a larger disk for the engine, or a lower desktop.states_gib")
 
 
-def _endless(url: str) -> bool:
+def _waits_forever(url: str) -> bool:
     """Return whether the user's ssh keeps a connection open after the remote machine has died."""
     command = ["ssh", "-G", url.removeprefix("ssh://").partition(":")[0]]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=SSH_SECONDS, check=True)
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=SSH_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return False
-    return "serveraliveinterval 0" in asked.stdout.splitlines()
+    return "serveraliveinterval 0" in printed.stdout.splitlines()
 
 
 def _tasks(config: Config) -> Iterator[Check]:

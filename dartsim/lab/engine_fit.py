@@ -14,10 +14,10 @@ from math import ceil, exp, inf, log
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dartsim.config.sections.cluster import RooflineConfig
 from dartsim.core.errors import ConfigError
+from dartsim.lab.least_squares import Known, Vector, maximize
 from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.gpu import GpuProfile, roofline_profile
@@ -39,8 +39,7 @@ PRIOR_SD, FIGURE_SD = 3.0, 0.03
 STEP, LARGEST_CHANGE = 0.05, 1.0
 """Changes of logarithms: of the Jacobian, and the largest of an attempt."""
 ATTEMPTS, CLOSE = 40, 1e-3
-"""Most attempts, and the gain in squared standard deviations that ends them."""
-Vector = NDArray[np.float64]
+"""Most attempts, and the change that ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,32 +205,18 @@ def fit(loads: Sequence[Load]) -> dict[str, float]:
     chosen = [load for load in loads if load.fitted]
     wanted = np.array([log(value) for load in chosen for value in figures(load.rounds).values()])
     middle = np.array([log(value) for value in GUESSES.values()])
+    known = Known(middle, np.eye(len(middle)) / PRIOR_SD**2, wanted, np.full(len(wanted), FIGURE_SD**-2.0))
 
     def predicted(at: Vector) -> Vector:
         return np.array([log(value) for each in simulate(chosen, _times(at)) for value in each.values()])
 
-    def loss(at: Vector, values: Vector) -> float:
-        return float(np.sum(((values - wanted) / FIGURE_SD) ** 2) + np.sum(((at - middle) / PRIOR_SD) ** 2))
+    def linearize(at: Vector) -> tuple[Vector, Vector]:
+        values = predicted(at)
+        return values, np.array([(predicted(at + STEP * unit) - values) / STEP for unit in np.eye(len(at))]).T
 
-    at, values, jacobian, damping = middle, predicted(middle), None, 1.0
-    for _ in range(ATTEMPTS):
-        if jacobian is None:
-            jacobian = (
-                np.array([(predicted(at + STEP * unit) - values) / STEP for unit in np.eye(len(at))]).T / FIGURE_SD
-            )
-        slope = jacobian.T @ (wanted - values) / FIGURE_SD + (middle - at) / PRIOR_SD**2
-        curvature = jacobian.T @ jacobian + np.eye(len(at)) / PRIOR_SD**2
-        change = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), slope)
-        change *= min(1.0, LARGEST_CHANGE / float(np.max(np.abs(change))))
-        tried = predicted(at + change)
-        gain = loss(at, values) - loss(at + change, tried)
-        if gain >= 0.0:
-            at, values, jacobian, damping = at + change, tried, None, damping / 8.0
-        else:
-            damping *= 4.0
-        if 0.0 <= gain < CLOSE:
-            break
-    return _times(at)
+    limits = np.full(len(middle), LARGEST_CHANGE)
+    fit = maximize(known, linearize, limits=limits, attempts=ATTEMPTS, close=CLOSE)
+    return _times(fit.at)
 
 
 def _times(logarithms: Vector) -> dict[str, float]:

@@ -116,8 +116,8 @@ def _desktops(config: Config, table: TimingTable) -> Tree:
     latency: Tree = {"start": 0.0, "memory_gib": 0.0, "boot_cores": 0.0, "step_cores": 0.0}
     latency |= {"settle_seconds": 0.0, "evaluate_settle_seconds": 0.0}
     for name, what in LATENCIES.items():
-        kept = name == "teardown" and config.desktop.revert != "boot" and not table.of(what)
-        latency[name] = 0.0 if inline or kept else quantiles(table.seconds(what))
+        never = name == "teardown" and config.desktop.revert != "boot" and not table.of(what)
+        latency[name] = 0.0 if inline or never else quantiles(table.seconds(what))
     if config.backend.desktop_backend.reverts(config):
         latency |= {"save": 0.0, "restore": 0.0} if inline else _reverts(table)
     if inline:  # the loop computes the desktops: its time is in engine.control_seconds, and between two attempts here
@@ -200,8 +200,8 @@ def _replies(table: TimingTable) -> Tree:
     """Return a server's reply times by the number of live requests, without replies delayed by a load."""
     replies, loads = table.some("worker/generate"), table.some("worker/load")
     undisturbed = [entry for entry in replies if not any(_held_up(entry, load) for load in loads)] or replies
-    beside = mean_live(replies)
-    live = [beside[id(entry)] for entry in undisturbed]
+    live_during = mean_live(replies)
+    live = [live_during[id(entry)] for entry in undisturbed]
     seconds = [entry["seconds"] for entry in undisturbed]
     line = fit_line(live, seconds)
     served = [_served(load, replies) for load in loads]

@@ -165,51 +165,51 @@ def learner_memory(
         dtype: Type of weights; LoRA, gradients and moments are in float32.
         compute: Type of gathered weights and computations.
         checkpointing: Whether activations are recomputed.
-        reference: Whether the initial weights are kept.
+        reference: Whether the initial weights are inputs.
         lora_rank: Rank of LoRA; None trains all weights.
     """
-    held, small = BYTES[dtype], BYTES[compute]
+    weight_bytes, value_bytes = BYTES[dtype], BYTES[compute]
     additions = shape.text.lora_parameters(lora_rank) if lora_rank else 0
     trained = additions or shape.parameters
-    parameters = (shape.parameters * held + additions * MASTER_BYTES) // ranks
-    rounded = 0 if additions or held == MASTER_BYTES else trained
+    parameters = (shape.parameters * weight_bytes + additions * MASTER_BYTES) // ranks
+    rounded = 0 if additions or weight_bytes == MASTER_BYTES else trained
     state = LearnerMemory(
         parameters=parameters,
-        reference=shape.parameters * held // ranks if reference else 0,
-        gradients=(trained * MASTER_BYTES + rounded * held) // ranks,
+        reference=shape.parameters * weight_bytes // ranks if reference else 0,
+        gradients=(trained * MASTER_BYTES + rounded * weight_bytes) // ranks,
         optimizer=(2 * trained + rounded) * MASTER_BYTES // ranks,
-        gathered=_gathered(shape, small, trains_all=not additions),
-        activations=_activations(shape, tokens, images, screen, small, checkpointing),
+        gathered=_gathered(shape, value_bytes, trains_all=not additions),
+        activations=_activations(shape, tokens, images, screen, value_bytes, checkpointing),
         # The head's output; float32 logits, log-probabilities, and the gradients of both.
-        logits=replies * REPLY_TOKENS * shape.text.vocabulary * (small + 16),
+        logits=replies * REPLY_TOKENS * shape.text.vocabulary * (value_bytes + 16),
         reserve=0,
-        host=(2 if reference else 1) * shape.parameters * held,
+        host=(2 if reference else 1) * shape.parameters * weight_bytes,
     )
     return replace(state, reserve=GPU_RESERVE_BYTES + int(FRAGMENT_SHARE * state.total))
 
 
-def _gathered(shape: ModelShape, small: int, *, trains_all: bool) -> int:
+def _gathered(shape: ModelShape, value_bytes: int, *, trains_all: bool) -> int:
     rest, layer, vision = shape.text.rest_parameters, shape.text.layer_parameters, shape.vision.parameters
-    whole = (rest + max(vision, 2 * layer)) * small
+    whole = (rest + max(vision, 2 * layer)) * value_bytes
     largest = max(rest, vision, layer)
-    return whole + (largest * (small + 4) if trains_all else 0)
+    return whole + (largest * (value_bytes + 4) if trains_all else 0)
 
 
 def _activations(
-    shape: ModelShape, tokens: int, images: int, screen: tuple[int, int], small: int, checkpointing: bool
+    shape: ModelShape, tokens: int, images: int, screen: tuple[int, int], value_bytes: int, checkpointing: bool
 ) -> int:
     text, vision = shape.text, shape.vision
     patches = images * shape.image_patches(*screen)
     # For its backward pass a layer keeps its input and both norms, also in float32; queries, keys, values and the
     # attention's output; and the three projections of the MLP.
     heads = (2 * text.heads + 2 * text.kv_heads) * text.head_dim
-    layer = tokens * ((4 * text.hidden + heads + 3 * text.intermediate) * small + 4 * text.hidden * 4)
+    layer = tokens * ((4 * text.hidden + heads + 3 * text.intermediate) * value_bytes + 4 * text.hidden * 4)
     width = 3 if vision.gated else 2
-    block = patches * ((8 * vision.hidden + width * vision.intermediate) * small + 4 * vision.hidden * 4)
+    block = patches * ((8 * vision.hidden + width * vision.intermediate) * value_bytes + 4 * vision.hidden * 4)
     if not checkpointing:
         return text.layers * layer + vision.depth * block
-    kept = (text.layers * tokens * text.hidden + vision.depth * patches * vision.hidden) * small
-    return kept + 2 * max(layer, block)  # the recomputed layer, and its gradients
+    inputs = (text.layers * tokens * text.hidden + vision.depth * patches * vision.hidden) * value_bytes
+    return inputs + 2 * max(layer, block)  # the recomputed layer, and its gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,15 +267,15 @@ def host_needs(
     """
     lora = config.trainer.lora.rank
     trained = shape.text.lora_parameters(lora) if lora else shape.parameters
-    held, served = BYTES[config.policy.dtype], BYTES[weights_dtype(config) or config.policy.dtype]
+    weight_bytes, served_bytes = BYTES[config.policy.dtype], BYTES[weights_dtype(config) or config.policy.dtype]
     batch = config.curation.batch.max_groups * config.curation.attempts.group_size * config.rollout.max_turns
     here = _desktops_here_bytes(config)
-    start = later = 2 * shape.parameters * held + here  # the model, and the policy that evaluates
+    start = later = 2 * shape.parameters * weight_bytes + here  # the model, and the policy that evaluates
     later += _turns_bytes(config, batch if learner else 0, screen, prompt_tokens)
     if learner is not None:
-        gathered = held if lora is None else MASTER_BYTES
+        gathered_bytes = weight_bytes if lora is None else MASTER_BYTES
         start += ranks_per_node(config) * learner.host
-        later += CUTTING_BYTES + trained * (gathered + (served if served != gathered else 0))
+        later += CUTTING_BYTES + trained * (gathered_bytes + (served_bytes if served_bytes != gathered_bytes else 0))
         if config.trainer.optimizer.minibatches * config.trainer.optimizer.epochs > 1:
             # A failed step is rolled back from a copy of weights and moments.
             later += 3 * trained * MASTER_BYTES * ranks_per_node(config) // config.trainer.fsdp.ranks
@@ -283,14 +283,20 @@ def host_needs(
     ranks = engines = 0
     if config.backend.learner == "fsdp":
         pictures = batch * shape.image_patches(*screen) * 3 * shape.vision.patch**2
-        ranks = shape.parameters * held + (config.trainer.fsdp.keep_weights + 1) * trained * served + 2 * state
+        ranks = (
+            shape.parameters * weight_bytes
+            + (config.trainer.fsdp.keep_weights + 1) * trained * served_bytes
+            + 2 * state
+        )
         ranks += pictures
     if config.backend.workers == "vllm":
         spooled = 0 if config.backend.learner == "fsdp" else SPOOLED_VERSIONS + 1
-        engines = (2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)) * served
+        engines = (
+            2 * shape.parameters + spooled * (trained if serves_adapters(config) else shape.parameters)
+        ) * served_bytes
     attempts = config.run.keep_attempts + config.rollout.num_envs
     pixels = (attempts * config.rollout.max_turns + batch) * 3 * screen[0] * screen[1]
-    run = shape.parameters * served + (KEEP_CHECKPOINTS + 2) * state + round(PNG_SHARE * pixels)
+    run = shape.parameters * served_bytes + (KEEP_CHECKPOINTS + 2) * state + round(PNG_SHARE * pixels)
     return HostNeeds(start=start, later=later, learner=ranks, engines=engines, run=run)
 
 

@@ -8,7 +8,7 @@ and the Jacobian gives the posterior (Laplace), and with it what the rows determ
 
 A prediction is the median over simulations a standard deviation of the posterior away, in both directions of each of
 its axes, each axis with a seed of its own. Its 90 % interval contains their variance, that of seeds, the spread of a
-repetition, and a discrepancy between model and system, which is set and not fitted.
+repetition, and a discrepancy between model and system, which fitted rows that are left out determine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dartsim.core.errors import ConfigError
+from dartsim.lab.least_squares import Known, Vector, maximize
 from dartsim.lab.published import (
     Measured,
     Row,
@@ -37,9 +37,9 @@ from dartsim.lab.published import (
 from dartsim.lab.published_runs import Figures, simulate
 from dartsim.lab.sweep import Executor, InProcess, Report
 
-DISCREPANCY, PART_DISCREPANCY = 0.15, 0.25
-"""Relative standard deviation between model and system, beyond parameters and seeds: of a step, and of its parts, which
-each framework counts in its own way."""
+DISCREPANCY = 0.12
+"""Relative standard deviation between model and system, beyond parameters and seeds: the likeliest one given the errors
+of fitted rows of published tables, each left out in turn (``model_error`` of the recorded error card)."""
 QUANTILE = 1.645
 """Standard deviations on either side of a 90 % interval."""
 STEP = 0.2
@@ -50,8 +50,6 @@ SMALLEST_AXIS = 0.01
 """Standard deviation of the logarithm below which an axis of the posterior is left out."""
 DETERMINED, PARTLY = 0.5, 0.8
 """Largest posterior over prior deviation of a parameter that the rows determine, or determine in part."""
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ PRIORS: Mapping[str, Mapping[str, Prior]] = {
         "engine_efficiency": Prior(0.6, 0.4, "of engines, 1: benchmarks"),
         "update_efficiency": Prior(0.6, 0.4, "of updates, 1: benchmarks"),
         "step_cost": Prior(1.0, 0.8, "of gradient steps and micro-batches besides computing, 1: typical"),
-        "call_seconds": Prior(6.0, 1.0, "fixed time of an update's call, s"),
+        "call_cost": Prior(1.0, 0.8, "of an update's calls and the handing over of their batches, 1: typical"),
         "sync_cost": Prior(1.0, 0.8, "of weight syncs, 1: typical"),
         "switch_cost": Prior(1.0, 0.8, "of switches between colocated engines and trainer, 1: typical"),
     },
@@ -112,6 +110,8 @@ class Posterior:
     mean: Vector
     covariance: Vector
     trace: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
+    """Errors of the fitted figures if their row alone is left out, where other rows of the cluster are fitted."""
 
     @property
     def widths(self) -> list[float]:
@@ -169,6 +169,7 @@ class Predictor:
         self._executor = executor or InProcess()
         self._known = known or {}
         self.simulations = 0
+        self.discrepancy = DISCREPANCY
         self._posterior: Posterior | None = None
 
     def run(self) -> dict[str, Any]:
@@ -210,7 +211,7 @@ class Predictor:
             if before.table.assumed != table.assumed or before.table.kind != table.kind:
                 raise ConfigError(f"{self.path} continues {before.path}: both need the same kind and `assumed`")
             found = before.posterior()
-            return replace(found, trace=[])
+            return replace(found, trace=[], left_out=[])
         priors = dict(PRIORS[table.kind])
         if not any(setup(table, row).machines.colocated for row in table.rows if reason_against(table, row) is None):
             priors.pop("switch_cost", None)
@@ -226,22 +227,34 @@ class Predictor:
         targets = [(number, known) for number, row in enumerate(rows) for known in row.figures]
         if not targets:
             return found
-        prior_mean, precision = found.mean, np.linalg.inv(found.covariance)
-        wanted = np.log([_published(known) for _, known in targets])
-        weights = np.array([1.0 / self._variance(known) for _, known in targets])
-        at, limits = prior_mean, 1.5 * np.array([prior.sd for prior in found.priors])
-        for iteration in range(ITERATIONS):
-            center, jacobian = self._linearized(rows, targets, found, at)
-            curvature = jacobian.T @ (weights[:, None] * jacobian) + precision
-            slope = jacobian.T @ (weights * (wanted - center)) + precision @ (prior_mean - at)
-            change = np.linalg.solve(curvature, slope)
-            change *= min(1.0, float(np.min(limits / np.maximum(np.abs(change), 1e-12))))
-            found.trace.append({"parameters": found.values(at), "errors": np.expm1(center - wanted).tolist()})
-            found.covariance = np.linalg.inv(curvature)
-            at = at + change
-            if np.max(np.abs(change) / limits) < CLOSE or iteration == ITERATIONS - 1:
-                break
-        found.mean = at
+        wanted = np.log([_published(each) for _, each in targets])
+        weights = np.array([1.0 / self._variance(each) for _, each in targets])
+        known = Known(found.mean, np.linalg.inv(found.covariance), wanted, weights)
+
+        def linearize(at: Vector) -> tuple[Vector, Vector]:
+            values, jacobian = self._linearized(rows, targets, found, at)
+            found.trace.append({"parameters": found.values(at), "errors": np.expm1(values - wanted).tolist()})
+            return values, jacobian
+
+        limits = 1.5 * np.array([prior.sd for prior in found.priors])
+        fit = maximize(known, linearize, limits=limits, attempts=ITERATIONS, close=CLOSE)
+        found.mean, found.covariance = fit.at + fit.change, np.linalg.inv(known.curvature(fit.jacobian))
+        for number, row in enumerate(rows):
+            own = np.array([place == number for place, _ in targets])
+            if all(own) and self.table.after is None:
+                continue
+            change = known.newton(fit.at, fit.values, fit.jacobian, ~own)
+            errors = (wanted - fit.values - fit.jacobian @ change)[own]
+            spread = np.linalg.solve(known.curvature(fit.jacobian, ~own), fit.jacobian[own].T)
+            found.left_out += [
+                {
+                    "row": row.setup.name,
+                    "figure": each.figure,
+                    "error": float(error),
+                    "variance": float(variance + each.spread**2),
+                }
+                for each, error, variance in zip(row.figures, errors, np.diag(fit.jacobian[own] @ spread), strict=True)
+            ]
         return found
 
     def _linearized(
@@ -301,8 +314,7 @@ class Predictor:
 
     def _variance(self, known: Measured) -> float:
         """Return the variance of a published figure's logarithm around what a perfect fit predicts."""
-        part = self.table.kind == "run" and _name(known) != "step_seconds"
-        return known.spread**2 + (PART_DISCREPANCY if part else DISCREPANCY) ** 2
+        return known.spread**2 + self.discrepancy**2
 
     def _simulate(self, cases: Sequence[Case]) -> list[Figures]:
         self.simulations += len(cases)
@@ -327,6 +339,7 @@ class Predictor:
             "assumptions": table.assumptions,
             "unsupported": table.unsupported,
             "fit": [] if posterior is None else posterior.trace,
+            "left_out": [] if posterior is None else posterior.left_out,
             "simulations": self.simulations,
         }
 
@@ -341,6 +354,11 @@ def ranking(figure: str | None, rows: Sequence[Mapping[str, Any]]) -> dict[str, 
     best = min(ranked, key=lambda row: float(row["published"]))["row"]
     named = min(ranked, key=lambda row: float(row["predicted"]))["row"]
     return {"tau": agree / len(pairs), "best": best, "best_named": named == best}
+
+
+def _variance(known: Measured) -> float:
+    """Return the variance of a published figure's logarithm around what a perfect fit predicts."""
+    return known.spread**2 + DISCREPANCY**2
 
 
 def _published(known: Measured) -> float:

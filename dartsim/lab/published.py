@@ -107,6 +107,9 @@ class Training(Section):
     written: float = Field(0.0, ge=0.0, description="How often a gradient step writes what it trained to files.")
     recomputes: bool = Field(True, description="Whether activations are recomputed.")
     forwards: int = Field(0, ge=0, description="Passes without gradients: old, reference log-probabilities.")
+    padded: int | None = Field(
+        None, gt=0, description="Tokens to which one process pads each sequence before it hands batches to the ranks."
+    )
 
 
 class Scheduling(Section):
@@ -119,6 +122,7 @@ class Scheduling(Section):
     concurrency: Positive | None = Field(None, description="Most attempts at a time; none: all that are admitted.")
     sync_path: Literal["nccl", "packed", "files", "ipc"] = Field("nccl", description="How weights reach the engines.")
     max_num_seqs: Positive = Field(256, description="Requests that one engine computes at a time.")
+    engine_memory: float = Field(0.9, gt=0.0, le=1.0, description="Share of a GPU's memory that engines use.")
 
 
 class Measured(Section):

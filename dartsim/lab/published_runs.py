@@ -8,7 +8,7 @@ from typing import Any
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.lab.published import Setup
-from dartsim.lab.roofline import engine_settings, switch_seconds, sync_seconds, update_settings
+from dartsim.lab.roofline import call_seconds, engine_settings, switch_seconds, sync_seconds, update_settings
 from dartsim.lab.virtual import with_settings
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
@@ -19,8 +19,6 @@ FEWEST_ATTEMPTS = 256
 """Attempts of a batch below which a row is not simulated at smaller scale, for the sake of its longest replies."""
 ATTEMPTS = 2_000
 """Attempts of a simulation, a third of a second."""
-COLOCATED_SHARE = 0.85
-"""Share of memory that engines have while the trainer on the same GPUs sleeps."""
 
 Figures = dict[str, float]
 
@@ -105,7 +103,12 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
         "cluster.engine.transfer_seconds": sync,
         "cluster.engine.reload_seconds": sync,
         **{f"cluster.learner.{key}": value for key, value in _update(setup, parameters, ranks, scale).items()},
-        "cluster.learner.fixed_seconds": parameters["call_seconds"],
+        "cluster.learner.fixed_seconds": call_seconds(
+            load_.groups * load_.group_size,
+            calls=1 + training.forwards,
+            padded=training.padded or 0,
+            cost=parameters["call_cost"],
+        ),
     }
     if coupled:
         changes |= {"curation.max_ahead": admitted, "trainer.wait_for_sync": True}
@@ -174,7 +177,7 @@ def _engine(setup: Setup, parameters: Mapping[str, float]) -> dict[str, Any]:
         efficiency=parameters["engine_efficiency"],
         node_gpus=machines.node_gpus,
         weight_bytes=setup.model.weight_bytes,
-        memory_share=COLOCATED_SHARE if machines.colocated else 1.0,
+        memory_share=setup.scheduler.engine_memory,
         max_num_seqs=setup.scheduler.max_num_seqs,
     )
 
@@ -189,7 +192,7 @@ def _update(setup: Setup, parameters: Mapping[str, float], ranks: int, scale: in
         efficiency=parameters["update_efficiency"],
         step_cost=parameters["step_cost"],
         node_gpus=setup.machines.node_gpus,
-        **training.model_dump(exclude={"minibatches", "max_tokens", "offloads"}),
+        **training.model_dump(exclude={"minibatches", "max_tokens", "offloads", "padded"}),
     )
     return {**found, "ranks": ranks // scale, "kilotoken_seconds": found["kilotoken_seconds"] * scale}
 
@@ -225,4 +228,13 @@ def _sync_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
         offloads=setup.training.offloads,
         cost=cost,
     )
-    return seconds + (switch_seconds(model, gpus=gpus, cost=parameters["switch_cost"]) if machines.colocated else 0.0)
+    if not machines.colocated:
+        return seconds
+    training = setup.training
+    if training.backend == "fsdp":
+        weight_gpus = moment_gpus = min(training.shard_gpus or gpus, gpus)
+    else:
+        weight_gpus, moment_gpus = max(machines.rank_gpus, training.stages * training.expert_gpus), gpus
+    return seconds + switch_seconds(
+        model, weight_gpus=weight_gpus, moment_gpus=moment_gpus, cost=parameters["switch_cost"]
+    )

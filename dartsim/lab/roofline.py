@@ -13,13 +13,15 @@ from typing import Any, Literal
 
 from dartsim.core.errors import ConfigError
 
-COMPUTE_SHARE, COMPUTE_LIMIT = 0.70, 500e12
+COMPUTE_SHARE, COMPUTE_LIMIT = 0.85, 500e12
 """Share of the peak that matrix products reach, and the most FLOP/s that they reach on a Hopper: their shapes are too
-small to feed its tensor cores, and its power is limited. A100 and H20 are below that limit."""
+small to feed its tensor cores, and its power is limited. A100 and H20 are below that limit; on H20, FlashAttention-3
+(issue 1310) and FlashMLA (issue 30) reach 126 to 130 of 148 TFLOP/s."""
 EXPERT_SHARE = 0.4
 """Rate of matrix products of experts, over that of dense ones: they are narrow, and tokens are gathered for each."""
-ATTENTION_LIMITS: Mapping[str, float] = {"fa2": 350e12, "fa3": 560e12}
-"""The most FLOP/s of attention, forward and backward: FlashAttention-2 and -3, by the papers' figures on H100."""
+ATTENTION_LIMITS: Mapping[str, tuple[float, float]] = {"fa2": (0.55, 350e12), "fa3": (0.85, 560e12)}
+"""Share of the peak that attention reaches, by that issue, and the most FLOP/s, forward and backward, by the papers'
+figures on H100: FlashAttention-2 and -3."""
 READ_SHARE, COLLECTIVE_SHARE, DISPATCH_SHARE = 0.85, 0.60, 0.80
 """Shares of their peaks that reading memory, collectives, and the exchange of tokens between experts reach."""
 ACTIVATION_BYTES = 90
@@ -36,16 +38,19 @@ STEP_SECONDS = 1.0
 """Host's share of a gradient step: data, norms, logging."""
 LORA_SHARE = 0.01
 """Trained weights with adapters, over all weights."""
-RESERVE_SHARE = 0.1
-"""Share of a GPU's memory that an engine leaves free."""
 WORKING_BYTES = 4e9
 """Activations and graphs of an engine on each GPU."""
 WAIT_SECONDS = 1.0
 """Pausing engines and agreeing on a transfer."""
 CACHE_SECONDS = 3.0
 """Freeing an engine's cache and making it again."""
-HOST_RATE, PAGEABLE_RATE = 20e9, 5e9
-"""Bytes/s between a GPU and its host's memory, pinned or not."""
+PAGEABLE_RATE = 5e9
+"""Bytes/s between a GPU and its host's pageable memory, to which frameworks offload."""
+CALL_SECONDS = 6.0
+"""Gathering an update's batch, advantages, metrics."""
+COLUMN_BYTES, HANDOVER_RATE = 48, 0.3e9
+"""A token of a batch that one process hands to all ranks: six columns of 8 bytes, padding included. Bytes/s at which it
+pickles and sends them: 0.15 (NeMo-RL issue 1877) to 0.8 GB/s (verl pull request 3425)."""
 FILE_RATE = 2e9
 """Bytes/s of writing weights to files, or of reading them, on a node."""
 PACKED_RATE = 60e9
@@ -64,14 +69,15 @@ class GpuSheet:
 
 
 SHEETS: Mapping[str, GpuSheet] = {
-    "A100": GpuSheet(312e12, 2.04e12, 80e9, 300e9, 25e9),
-    "H20": GpuSheet(148e12, 4.0e12, 96e9, 450e9, 25e9),
-    "H100": GpuSheet(989e12, 3.35e12, 80e9, 450e9, 50e9),
-    "H200": GpuSheet(989e12, 4.8e12, 141e9, 450e9, 50e9),
-    "H800": GpuSheet(989e12, 3.35e12, 80e9, 200e9, 50e9),
-    "Ascend-A3": GpuSheet(752e12, 3.2e12, 128e9, 196e9, 25e9),
+    "A100": GpuSheet(312e12, 2.04e12, 85.9e9, 300e9, 25e9),
+    "H20": GpuSheet(148e12, 4.0e12, 102.6e9, 450e9, 25e9),
+    "H100": GpuSheet(989e12, 3.35e12, 85.5e9, 450e9, 50e9),
+    "H200": GpuSheet(989e12, 4.8e12, 150.8e9, 450e9, 50e9),
+    "H800": GpuSheet(989e12, 3.35e12, 85.5e9, 200e9, 50e9),
+    "Ascend-A3": GpuSheet(376e12, 1.6e12, 68.7e9, 196e9, 25e9),
 }
-"""Vendors' data sheets; Ascend-A3 is one 910C package."""
+"""Vendors' data sheets, memory as their tools show it; Ascend-A3 is one of a 910C's two chips, each of which counts
+as a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +132,12 @@ def engine_settings(
     efficiency: float,
     node_gpus: int = 8,
     weight_bytes: float = 2.0,
-    memory_share: float = 1.0,
+    memory_share: float = 0.9,
     max_num_seqs: int = 256,
 ) -> dict[str, Any]:
     """Return ``cluster.engine.roofline`` of an engine of so many GPUs.
 
-    ``memory_share``: the part of each GPU's memory that it has; a trainer on the same GPU has the rest.
+    ``memory_share``: the part of each GPU's memory that it uses.
 
     Raises:
         ConfigError: If the model does not fit.
@@ -140,11 +146,11 @@ def engine_settings(
     reduce = 0.0 if gpus == 1 else REDUCE_SECONDS if gpus <= node_gpus else FAR_REDUCE_SECONDS
     experts = model.expert_parameters
     layer = LAYER_SECONDS + EXPERT_LAYER_SECONDS * (experts > 0.0)
-    cache = gpus * (gpu.memory * (1.0 - RESERVE_SHARE) * memory_share - WORKING_BYTES) - model.parameters * weight_bytes
+    cache = gpus * (gpu.memory * memory_share - WORKING_BYTES) - model.parameters * weight_bytes
     if cache < model.kv_bytes:
         raise ConfigError(
             f"the model's {model.parameters * weight_bytes / 1e9:.0f} GB do not fit on an engine of {gpus} GPUs of "
-            f"{gpu.memory / 1e9:.0f} GB, of which it has {memory_share:.0%}; raise machines.engine_gpus"
+            f"{gpu.memory / 1e9:.0f} GB, of which it uses {memory_share:.0%}; raise machines.engine_gpus"
         )
     return {
         "iteration_seconds": (model.parameters - experts) * weight_bytes / rate
@@ -168,7 +174,8 @@ def _compute_seconds(gpu: GpuSheet, model: ModelSize) -> float:
 
 def _pair_seconds(gpu: GpuSheet, model: ModelSize, kernel: str) -> float:
     """Return how long one GPU computes the attention of one pair of tokens in one pass."""
-    return 4.0 * model.width * model.layers / min(COMPUTE_SHARE * gpu.flops, ATTENTION_LIMITS[kernel])
+    share, limit = ATTENTION_LIMITS[kernel]
+    return 4.0 * model.width * model.layers / min(share * gpu.flops, limit)
 
 
 def _dispatch_seconds(gpu: GpuSheet, model: ModelSize, gpus: int, node_gpus: int) -> float:
@@ -279,10 +286,20 @@ def sync_seconds(
     return cost * (WAIT_SECONDS + size / rates[path] + loading)
 
 
-def switch_seconds(model: ModelSize, *, gpus: int, cost: float = 1.0) -> float:
+def switch_seconds(model: ModelSize, *, weight_gpus: int, moment_gpus: int, cost: float = 1.0) -> float:
     """Return how long colocated engines and trainer take to give their GPUs to each other and back.
 
-    Weights, gradients and moments of the trainer, 16 bytes each, leave for the host's memory and return; engines free
-    their cache and make it again. ``cost`` multiplies the time.
+    The trainer's weights (4 bytes each) and moments with float32 weights (12), each spread over so many GPUs, leave for
+    the host's memory and return; engines free their cache and make it again. ``cost`` multiplies the time.
     """
-    return cost * (CACHE_SECONDS + 2 * 16.0 * model.parameters / gpus / HOST_RATE)
+    each = 4.0 / weight_gpus + 12.0 / moment_gpus
+    return cost * (CACHE_SECONDS + 2 * each * model.parameters / PAGEABLE_RATE)
+
+
+def call_seconds(sequences: int, *, calls: int, padded: int, cost: float = 1.0) -> float:
+    """Return what an update of so many calls (passes without gradients, the training) takes besides the steps.
+
+    ``padded``: tokens to which one process pads each sequence before it hands the batch to the ranks of a call; 0 if
+    ranks fetch their own sequences. ``cost`` multiplies the time.
+    """
+    return cost * (CALL_SECONDS + calls * sequences * padded * COLUMN_BYTES / HANDOVER_RATE)

@@ -5,10 +5,9 @@ process find and remove what a killed one left, and nothing else. The ``docker``
 is used.
 """
 
-from dartsim.real.containers.container import Container
 from dartsim.real.containers.engine import EngineInfo
 from dartsim.real.containers.fleet import DesktopFleet
-from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.host import Container, DockerHost
 from dartsim.real.containers.official import Kvm, KvmState, kvm_state, official_spec
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,14 +13,7 @@ from urllib.parse import urlsplit
 from dartsim.config.sections.desktop import DEFAULT_URL, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from dartsim.real.containers.errors import (
-    AddressUnknown,
-    ContainerStartFailed,
-    EngineMissing,
-    ImageMissing,
-    missing,
-    start_fault,
-)
+from dartsim.real.containers.errors import AddressUnknown, EngineMissing, missing
 
 CONNECT_SECONDS, CALL_SECONDS = 5.0, 60.0
 """Time limits for reaching an engine, and of one call."""
@@ -64,38 +55,6 @@ def connect(settings: DockerHostConfig) -> Any:
         raise EngineMissing(*missing(settings.target, error)) from error
 
 
-def require(hosts: Sequence[DockerHostConfig], image: str) -> None:
-    """Check that at least one engine answers, and that all that do have an image.
-
-    Raises:
-        EngineMissing: If none answers; the first one's error.
-        ConfigError: If one has no such image.
-    """
-    with ThreadPoolExecutor(len(hosts)) as pool:
-        faults = list(pool.map(partial(image_problem, image), hosts))
-    for fault in faults:
-        if isinstance(fault, ImageMissing):
-            raise ConfigError(str(fault)) from fault
-    if None not in faults:
-        raise next(fault for fault in faults if fault is not None)
-
-
-def image_problem(image: str, settings: DockerHostConfig) -> ContainerStartFailed | None:
-    """Return why no container of an image can be started on an engine; None if it has the image."""
-    try:
-        client = connect(settings)
-        try:
-            client.images.get(image)
-        finally:
-            client.close()
-    except Exception as error:
-        fault = start_fault(error, engine=settings.target, image=image)
-        if fault is None:
-            raise
-        return fault
-    return None
-
-
 def check_reachable(settings: DockerHostConfig) -> None:
     """Check that something listens at the engine's address; addresses by ``ssh://`` are left to ssh.
 
@@ -132,8 +91,8 @@ def look_up(settings: DockerHostConfig) -> str:
             f"host {settings.target} publishes ports at {name!r}, which has no address here ({error}): set address to "
             "a name or an IP address that this machine knows"
         ) from error
-    wanted = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-    return str(min(addresses, key=lambda entry: entry[0] != wanted)[4][0])
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    return str(min(addresses, key=lambda entry: entry[0] != family)[4][0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +105,6 @@ class EngineInfo:
 
     url: str
     version: str
-    api: str
-    cgroup: str
-    storage: str
     limits_disk: bool
     root: str
     cores: int
@@ -164,9 +120,6 @@ def describe(client: Any, target: str, *, ours: int) -> EngineInfo:
     return EngineInfo(
         url=target,
         version=str(info.get("ServerVersion", "")),
-        api=str(client.api.api_version),
-        cgroup=f"v{info.get('CgroupVersion', '?')}, {info.get('CgroupDriver', '?')}",
-        storage=", ".join(filter(None, (str(info.get("Driver", "")), storage.get("Backing Filesystem")))),
         # Docker's quotas are those of XFS's projects, or of file systems with snapshots of their own.
         limits_disk=info.get("Driver") in ("btrfs", "zfs") or storage.get("Backing Filesystem") == "xfs",
         root=str(info.get("DockerRootDir", "")),

@@ -189,8 +189,8 @@ def _image_advice(engine: str, image: str) -> str:
     variant = image.partition(":")[2].split("-")[0]
     if variant == "skeleton" and urlsplit(engine).hostname not in (None, *LOOPBACK):
         return (
-            'a skeleton only runs on the machine whose /usr it mounts: set desktop.variant = "full", and build that '
-            f"with `dartsim desktop build --variant full --host {engine}`"
+            'a skeleton only runs on the machine whose /usr it mounts: set desktop.variant = "apps", and build that '
+            f"with `dartsim desktop build --variant apps --host {engine}`"
         )
     option = "" if variant == "skeleton" else f" --variant {variant}"
     return (

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from dartsim.config.schema import DockerHostConfig
 from dartsim.core.errors import ConfigError
-from dartsim.real.containers.container import Container
-from dartsim.real.containers.errors import EngineMissing, EngineTimedOut
-from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.errors import EngineMissing, EngineTimedOut, ImageMissing
+from dartsim.real.containers.host import Container, DockerHost
 from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
@@ -58,10 +58,21 @@ class DesktopFleet:
         return sum(result for result in results if isinstance(result, int))
 
     async def require(self, image: str) -> None:
+        """Check that every engine that answers has an image.
+
+        Raises:
+            ConfigError: If one lacks it.
+            EngineMissing: If none answers.
+        """
         results = await asyncio.gather(*(host.require(image) for host in self.hosts), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, (EngineMissing, EngineTimedOut)):
-                raise result
+        faults = [result for result in results if isinstance(result, BaseException)]
+        for fault in faults:
+            if isinstance(fault, ImageMissing):
+                raise ConfigError(str(fault)) from fault
+            if not isinstance(fault, (EngineMissing, EngineTimedOut)):
+                raise fault
+        if len(faults) == len(self.hosts):
+            raise faults[0]
 
     async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
         """Start a container for a slot on the host with the most room, waiting for a place if there is none.
@@ -113,3 +124,16 @@ class DesktopFleet:
     def _avoid(self, host: DockerHost, fault: BaseException) -> None:
         logger.warning("%s is avoided for %g s: %s", host, self._rest_seconds, fault)
         self._avoided_until[host] = asyncio.get_running_loop().time() + self._rest_seconds
+
+
+def require_image(engines: Sequence[DockerHostConfig], image: str) -> None:
+    """Check that every engine that answers has an image; raises as ``DesktopFleet.require``."""
+
+    async def ask() -> None:
+        fleet = DesktopFleet([DockerHost(engine) for engine in engines])
+        try:
+            await fleet.require(image)
+        finally:
+            await fleet.close()
+
+    asyncio.run(ask())

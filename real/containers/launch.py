@@ -131,8 +131,8 @@ class Launch:
             state = container.attrs["State"]
             if state["Status"] in ("exited", "dead"):
                 raise self._exited(container, state)
-            if not self._spec.published:
-                return dict(self._spec.ports)
+            if not self._spec.ports:
+                return {}
             ports = published_ports(container.attrs, self._spec.ports)
             if ports is not None:
                 return ports
@@ -153,10 +153,10 @@ class Launch:
 
 def published_ports(attributes: Mapping[str, Any], ports: Mapping[str, int]) -> dict[str, int] | None:
     """Return the engine's published port for each named port, or None if one is not known yet."""
-    known = (attributes.get("NetworkSettings") or {}).get("Ports") or {}
+    mapped = (attributes.get("NetworkSettings") or {}).get("Ports") or {}
     published: dict[str, int] = {}
     for name, port in ports.items():
-        bindings = known.get(f"{port}/tcp") or []
+        bindings = mapped.get(f"{port}/tcp") or []
         numbers = [int(binding["HostPort"]) for binding in bindings if binding.get("HostPort") not in (None, "", "0")]
         if not numbers:
             return None

@@ -150,6 +150,8 @@ def _open_problem(device: Path) -> str | None:
 
 IMAGE = "happysixd/osworld-docker"
 DISK_TARGET = "/System.qcow2:ro"
+MACHINE = {"DISK_SIZE": "32G", "RAM_SIZE": "4G", "CPU_CORES": "4"}
+"""OSWorld's own."""
 PORTS = {"vnc": 8006, "server": 5000, "chromium": 9222, "vlc": 8080}
 """noVNC, the server in the machine, Chromium's debugging port, VLC's control."""
 
@@ -159,9 +161,6 @@ def official_spec(
     *,
     kvm: bool,
     image: str = IMAGE,
-    cores: int = 4,
-    ram_gib: int = 4,
-    disk_gib: int = 32,
     limits: ContainerLimits | None = None,
     local: bool = True,
 ) -> ContainerSpec:
@@ -171,10 +170,7 @@ def official_spec(
         disk: The disk ``Ubuntu.qcow2``, a path on the engine's machine.
         kvm: Whether to give the machine /dev/kvm; ``kvm_state`` decides.
         image: The image, if renamed or pinned to a digest.
-        cores: Virtual cores.
-        ram_gib: Memory of the machine, GiB.
-        disk_gib: Size of the machine's disk, GiB.
-        limits: Limits of the container; OSWorld sets none. Give at least 1 GiB more than ``ram_gib``.
+        limits: Limits of the container; OSWorld sets none. Give at least 1 GiB more than the machine has.
         local: Whether the engine is on this machine, so that the disk can be checked.
 
     Raises:
@@ -183,10 +179,9 @@ def official_spec(
     if local and not Path(disk).is_file():
         raise ConfigError(f"OSWorld's disk is not at {disk}: fetch Ubuntu.qcow2 as its README says and give its path")
     path = str(Path(disk).resolve()) if local else str(disk)
-    environment = {"DISK_SIZE": f"{disk_gib}G", "RAM_SIZE": f"{ram_gib}G", "CPU_CORES": str(cores)}
     return ContainerSpec(
         image=image,
-        environment=environment if kvm else {**environment, "KVM": "N"},
+        environment=MACHINE if kvm else {**MACHINE, "KVM": "N"},
         ports=PORTS,
         volumes={path: DISK_TARGET},
         devices=("/dev/kvm",) if kvm else (),

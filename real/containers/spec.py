@@ -97,11 +97,6 @@ class ContainerSpec:
             if not source.startswith("/") or not target.startswith("/"):
                 raise ConfigError(f"a volume of {self.image} needs absolute paths, got {source!r}: {target!r}")
 
-    @property
-    def published(self) -> bool:
-        """Whether its ports are published on the engine's machine and must be read back."""
-        return bool(self.ports)
-
 
 def create_arguments(
     spec: ContainerSpec, *, name: str, labels: Mapping[str, str], bind_address: str, volumes: Mapping[str, str] = _NONE
@@ -128,7 +123,7 @@ def create_arguments(
         "ipc_mode": spec.ipc,
         **_limits(spec.limits),
     }
-    if spec.published:
+    if spec.ports:
         options["ports"] = {f"{port}/tcp": (bind_address, None) for port in spec.ports.values()}
     arguments.update({key: value for key, value in options.items() if value})
     if spec.command is not None:

@@ -1,4 +1,4 @@
-"""Makes the desktop's image, unless it exists: a skeleton in a second, a full one (with its own Debian) in minutes."""
+"""Makes the desktop's image, unless it exists: a skeleton in a second, one with its own Debian in minutes."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ async def build(
     """Make sure that an engine has the image, and return its name.
 
     Args:
-        variant: ``skeleton`` (this machine's ``/usr``, mounted), ``full`` (a Debian of its own), ``apps`` (that with
-            OSWorld's applications) or ``vm`` (a virtual machine with the Debian of ``full``).
+        variant: ``skeleton`` (this machine's ``/usr``, mounted), ``apps`` (a Debian of its own with OSWorld's
+            applications) or ``vm`` (a virtual machine).
         settings: The engine; None is the one of DOCKER_HOST, or this machine's.
         again: Whether to rebuild it if it exists.
         on_line: Called with each line about the progress; in another thread unless it is a skeleton.
@@ -91,7 +91,7 @@ async def build(
 
 def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: OnLine) -> str:
     if variant == "skeleton" and not settings.local:
-        raise ConfigError(f"a skeleton needs this machine's /usr, and the engine is {settings.target}: build `full`")
+        raise ConfigError(f"a skeleton needs this machine's /usr, and the engine is {settings.target}: build `apps`")
     name = image_name(variant)
     client = connect(settings)
     client.api.timeout = _CALL_SECONDS
@@ -100,7 +100,7 @@ def _build(variant: Variant, settings: DockerHostConfig, again: bool, on_line: O
             on_line(f"{name} is there")
             return name
         on_line(f"making {name}")
-        make = {"skeleton": _make_skeleton, "vm": _make_machine}.get(variant, _make_full)
+        make = {"skeleton": _make_skeleton, "apps": _make_apps, "vm": _make_machine}[variant]
         make(client, name, variant, on_line)
         on_line(f"made {name}")
         return name
@@ -123,7 +123,7 @@ def _make_skeleton(client: Any, name: str, variant: Variant, on_line: OnLine) ->
         import_image(client, name, archive, changes(variant))
 
 
-def _make_full(client: Any, name: str, variant: Variant, on_line: OnLine) -> None:
+def _make_apps(client: Any, name: str, variant: Variant, on_line: OnLine) -> None:
     """Lay our files over the packages, which are an image of their own: a change of ours makes a new layer only."""
     ours = to_tar([*own_entries(variant), *python_entries(on_line)])
     base = debian_image(client, all_packages(variant), on_line)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Variant = Literal["skeleton", "full", "apps", "vm"]
-"""``skeleton``: our files over the machine's own ``/usr``; ``full``: a Debian of its own; ``apps``: that with OSWorld's
-applications; ``vm``: a virtual machine with the Debian of ``full``."""
+Variant = Literal["skeleton", "apps", "vm"]
+"""``skeleton``: our files over the machine's own ``/usr``; ``apps``: a Debian of its own with OSWorld's applications;
+``vm``: a virtual machine with a small Debian."""
 
 SUITE = "bookworm"
 SERVER_PORT = 5000
@@ -34,7 +34,7 @@ PACKAGES = (
     *("galculator", "mousepad", "thunar", "xterm", "adwaita-icon-theme", "fonts-dejavu-core"),
     *("gsettings-desktop-schemas", "librsvg2-common"),
 )
-"""Debian packages of every desktop; on the machine itself for ``skeleton``, in the image for ``full``."""
+"""Debian packages of every desktop; on the machine itself for ``skeleton``, in the image for the others."""
 
 VIEWER_PACKAGES = ("novnc", "websockify", "x11vnc")
 """Additional packages for ``vnc=True``."""
@@ -104,7 +104,7 @@ class Entry:
     owner: int = 0
 
 
-def own_entries(variant: Variant = "full") -> list[Entry]:
+def own_entries(variant: Variant) -> list[Entry]:
     """Return our part of an image: the server, the start script, the settings, a user and its home.
 
     An image of a virtual machine also contains the programs that make and run the machine.
@@ -150,13 +150,9 @@ def _apps_entries() -> list[Entry]:
     return entries
 
 
-def all_packages(variant: Variant = "full") -> tuple[str, ...]:
-    """Return every Debian package of an image with a Debian of its own.
-
-    A virtual machine has no viewer.
-    """
-    more = {"apps": (*VIEWER_PACKAGES, *APPS_PACKAGES), "vm": VM_PACKAGES}
-    return (*PACKAGES, *more.get(variant, VIEWER_PACKAGES))
+def all_packages(variant: Variant) -> tuple[str, ...]:
+    """Return every Debian package of an image with a Debian of its own; a virtual machine has no viewer."""
+    return (*PACKAGES, *(VM_PACKAGES if variant == "vm" else (*VIEWER_PACKAGES, *APPS_PACKAGES)))
 
 
 def digest_of(entries: Iterable[Entry], **facts: object) -> str:
@@ -167,7 +163,7 @@ def digest_of(entries: Iterable[Entry], **facts: object) -> str:
     return digest.hexdigest()[:12]
 
 
-def changes(variant: Variant = "full") -> list[str]:
+def changes(variant: Variant) -> list[str]:
     """Return the image's settings as instructions of a Dockerfile."""
     user, program = (USER_ID, ENTRYPOINT) if variant != "vm" else (0, (*ENTRYPOINT[:3], *VM_RUN, "run"))
     environment = ENVIRONMENT | (APPS_ENVIRONMENT if variant == "apps" else {})

@@ -68,10 +68,10 @@ def machine_problem() -> tuple[str, str] | None:
     if missing:
         return (
             f"a skeleton desktop runs on this machine's own programs, and {', '.join(missing)} are missing",
-            f"type `apt-get install --no-install-recommends {' '.join(PACKAGES)}`, or build the full image",
+            f"type `apt-get install --no-install-recommends {' '.join(PACKAGES)}`, or build the image `apps`",
         )
     if not Path("/bin").is_symlink():
-        return "/bin of this machine is no link into /usr, which a skeleton is made of", "build the full image"
+        return "/bin of this machine is no link into /usr, which a skeleton is made of", "build the image `apps`"
     return None
 
 

@@ -141,11 +141,11 @@ class EngineClient:
             EngineRefused, EngineHung, EngineLost: If there was no complete answer.
             EngineBadReply: For any status but 200.
         """
-        sent = {picture.key for picture in pictures if picture.key in self._images}
+        cached = {picture.key for picture in pictures if picture.key in self._images}
         try:
-            answer = await self._post_turn(body, pictures, sent, seconds)
+            answer = await self._post_turn(body, pictures, cached, seconds)
         except EngineBadReply as fault:
-            if fault.status == UNAVAILABLE or not sent:
+            if fault.status == UNAVAILABLE or not cached:
                 raise
             # Most likely its cache has dropped an image; any other error will occur again.
             self._images.remove(picture.key for picture in pictures)

@@ -87,8 +87,8 @@ class Completions:
         try:
             async with self._session.request(method, self.url + route, json=body) as response:
                 if response.status != 200:
-                    said = (await response.text())[:300]
-                    raise ConfigError(f"{self.url}{route} answered {response.status}: {said}")
+                    message = (await response.text())[:300]
+                    raise ConfigError(f"{self.url}{route} answered {response.status}: {message}")
                 found: dict[str, Any] = await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ConfigError(f"{self.url}{route} gave no answer: {str(error) or type(error).__name__}") from None

@@ -142,14 +142,14 @@ class EndpointWorker:
             answer = await self._client.post(self.url, json=body)
         if answer.status_code == httpx.codes.OK:
             return json_object(self.url, answer.content)
-        said = self._hidden(answer.text[:500])
+        text = self._hidden(answer.text[:500])
         if answer.status_code in REFUSALS:
             raise EndpointRefused(
-                f"{self.url} answered {answer.status_code} for the model {self._settings.model!r}: {said}; check the "
+                f"{self.url} answered {answer.status_code} for the model {self._settings.model!r}: {text}; check the "
                 f"address, the model's name, and the key in {KEY_VARIABLE} "
                 f"({'set' if self._key else 'not set'})"
             )
-        fault = EngineBadReply(f"{self.url} answered {answer.status_code}: {said}", status=answer.status_code)
+        fault = EngineBadReply(f"{self.url} answered {answer.status_code}: {text}", status=answer.status_code)
         fault.retry_after = _seconds(answer.headers.get("retry-after"))
         raise fault
 

@@ -92,8 +92,8 @@ def read_turns(batch: Batch, vlm: Vlm, advantage: AdvantageConfig) -> TurnData:
     for row, (example, worker) in enumerate(zip(examples, workers, strict=True)):
         mask[row, : len(example.tokens)] = True
         if worker is not None:
-            known = worker[: len(example.tokens)]  # what follows is padding
-            reported[row, : len(known)] = known
+            log_probs = worker[: len(example.tokens)]  # what follows is padding
+            reported[row, : len(log_probs)] = log_probs
     return TurnData(
         examples,
         torch.from_numpy(mask),
@@ -118,8 +118,8 @@ def with_selection(data: TurnData, batch: Batch, select: Selector, entropy_BT: T
 
     ``entropy_BT`` are the learner's own, nats, for turns whose worker gave none; None leaves those without.
     """
-    kept = list(select(batch if entropy_BT is None else with_scores(data, batch, entropy_BT)))
-    return replace(data, selected=torch.tensor([kept[number] for number in data.number.tolist()]))
+    selected = list(select(batch if entropy_BT is None else with_scores(data, batch, entropy_BT)))
+    return replace(data, selected=torch.tensor([selected[number] for number in data.number.tolist()]))
 
 
 def with_scores(data: TurnData, batch: Batch, entropy_BT: Tensor, logprob_BT: Tensor | None = None) -> Batch:

@@ -18,7 +18,7 @@ from dartsim.real.containers.plan import container_spec, desktop_gib, docker_hos
 
 try:
     from dartsim.real.containers import DesktopFleet, DockerHost
-    from dartsim.real.containers.errors import ContainerStartFailed, ImageMissing
+    from dartsim.real.containers.errors import ContainerStartFailed
     from dartsim.real.containers.spec import with_token
     from dartsim.real.machine import is_loopback
     from dartsim.real.osworld.connect import DesktopOptions
@@ -75,10 +75,7 @@ async def open_desktops(
             )
         if config.desktop.variant == "vm":
             refuse_small_hosts(config, [(await host.info()).memory_gib for host in hosts])
-        try:
-            await fleet.require(spec.image)
-        except ImageMissing as missing:
-            raise ConfigError(str(missing)) from missing
+        await fleet.require(spec.image)
         archive = None if folder is None else ScoreArchive(folder / SCORES)
         with scratch_folder("states") as states:
             async with open_scorer_pool(config, tasks) as pool:

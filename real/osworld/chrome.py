@@ -94,13 +94,13 @@ class Tabs:
             tab = next((tab for tab in await self.pages() if tab["id"] == tab_id), None)
             if tab is None:
                 return  # the page closed itself, or went to another tab
-            seen = (tab["url"], tab.get("title", ""))
+            page = (tab["url"], tab.get("title", ""))
             if tab["url"].startswith(ERROR_PAGE):
                 raise SetupFailed(f"Chrome could not load {url}", cause="setup_tabs_failed")
             # A tab has no title, or its address for one, until its page has begun to load.
-            if seen == last and tab["url"] != "about:blank" and seen[1]:
+            if page == last and tab["url"] != "about:blank" and page[1]:
                 return
-            last = seen
+            last = page
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _call(self, method: str, path: str) -> Any:

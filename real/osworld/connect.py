@@ -76,9 +76,9 @@ def connect(
 ) -> OsworldDesktop:
     """Return a desktop over a server that is up or coming up; nothing is asked of it yet."""
     width, height = options.settings.screen
-    known = DesktopAddress(server_url=address) if isinstance(address, str) else address
-    found = replace(known, width=width, height=height, token=options.server.token)
-    folders = AttemptFolders(found, downloads=options.downloads)
+    own_address = DesktopAddress(server_url=address) if isinstance(address, str) else address
+    full_address = replace(own_address, width=width, height=height, token=options.server.token)
+    folders = AttemptFolders(full_address, downloads=options.downloads)
 
     def client() -> VmClient:
         return VmClient(folders.address.server_url, timeouts=options.timeouts, server=options.server)

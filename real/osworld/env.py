@@ -29,7 +29,6 @@ from dartsim.real.osworld.transport import OSWORLD_SERVER, OWN_SERVER, ServerTra
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-    from dartsim.config.schema import DockerHostConfig
     from dartsim.real.containers.spec import ContainerSpec
 
 logger = logging.getLogger(__name__)
@@ -44,8 +43,6 @@ LOOK_AROUND = Task(
 )
 """Task of ``reset`` by default."""
 
-Start = Callable[[DesktopSettings], Awaitable[OsworldDesktop]]
-
 
 class OSWorldEnv(GuiEnv):
     """A real desktop.
@@ -58,21 +55,16 @@ class OSWorldEnv(GuiEnv):
         base_url: Address of the server in a desktop that is up; it is used as it is, and left running. Each episode
             begins where the one before left the desktop.
         container: In place of ``base_url``: the container to start, such as ``desktop_spec()``. Each episode begins in
-            a fresh container.
-        engine: With ``container``: the engine; by default the one of DOCKER_HOST, or this machine's.
-        start: In place of both: starts a desktop that is shown by these settings, and returns it. Each episode begins
-            on a fresh one, if the desktop can revert itself.
+            a fresh container, on the engine of DOCKER_HOST, or this machine's.
         width: Of the picture that the policy sees, pixels; by default the screen's.
         height: Of the picture that the policy sees, pixels; by default the screen's.
         grammar: Name of an action grammar, see ``dartsim.envs.actions``.
         grammar_options: Its options.
-        auto_done: Whether the first click ends the episode; by default as the task says.
         accessibility: Observe the accessibility tree too.
         settings: All else of how the desktop is shown and waited for, its screen's size first.
-        server: Properties of the desktop's server, not with ``start``; by default OSWorld's with ``base_url``, our own
-            with ``container``.
-        timeouts: Time limits of calls, not with ``start``.
-        scorer: Scores states, not with ``start``; by default with our own metrics only.
+        server: Properties of the desktop's server; by default OSWorld's with ``base_url``, our own with ``container``.
+        timeouts: Time limits of calls.
+        scorer: Scores states; by default with our own metrics only.
         task: Task of ``reset`` by default.
         kwargs: As for ``GuiEnv``.
     """
@@ -82,13 +74,10 @@ class OSWorldEnv(GuiEnv):
         *,
         base_url: str | None = None,
         container: ContainerSpec | None = None,
-        engine: DockerHostConfig | None = None,
-        start: Start | None = None,
         width: int | None = None,
         height: int | None = None,
         grammar: str = "pyautogui",
         grammar_options: Mapping[str, Any] | None = None,
-        auto_done: bool | None = None,
         accessibility: bool = False,
         settings: DesktopSettings = DesktopSettings(),  # noqa: B008 - frozen
         server: ServerTraits | None = None,
@@ -97,8 +86,8 @@ class OSWorldEnv(GuiEnv):
         task: Task | None = None,
         **kwargs: Any,
     ) -> None:
-        if [base_url, container, start].count(None) != 2:
-            raise ValueError("wanted one of base_url (of a desktop that is up), container (to start) and start")
+        if (base_url is None) == (container is None):
+            raise ValueError("wanted base_url (of a desktop that is up) or container (to start)")
         size = (
             settings.screen[0] if width is None else width,
             settings.screen[1] if height is None else height,
@@ -108,25 +97,16 @@ class OSWorldEnv(GuiEnv):
             settings,
             grammar=grammar,
             grammar_options=dict(grammar_options or {}),
-            auto_done=auto_done,
             accessibility=accessibility,
             shown=size,
         )
         self.grammar = make_grammar(grammar, *size, **self.settings.grammar_options)
         self._shown: Observation | None = None
-        ended = None
-        if base_url is not None:
-            options = DesktopOptions(server=server or OSWORLD_SERVER, timeouts=timeouts, scorer=scorer)
-
-            async def start(settings: DesktopSettings) -> OsworldDesktop:
-                return connect(base_url, replace(options, settings=settings))
-
-        elif container is not None:
-            options = DesktopOptions(server=server or OWN_SERVER, timeouts=timeouts, scorer=scorer)
-            start = starter = Starter(container, engine=engine, options=options)
-            ended = starter.close
-        assert start is not None
-        self._life = _DesktopThread(start, self.settings, ended)
+        server = server or (OWN_SERVER if base_url is None else OSWORLD_SERVER)
+        options = DesktopOptions(settings=self.settings, server=server, timeouts=timeouts, scorer=scorer)
+        source = base_url if container is None else Starter(container, options)
+        assert source is not None
+        self._life = _DesktopThread(source, options)
         # An environment that is never closed still gives its desktop back when it is collected.
         self._finalizer = weakref.finalize(self, self._life.end)
 
@@ -196,13 +176,10 @@ class _DesktopThread:
     It has no reference to the environment, so that this can be garbage-collected, which ends the desktop.
     """
 
-    def __init__(
-        self, start: Start, settings: DesktopSettings, ended: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, source: str | Starter, options: DesktopOptions) -> None:
         self.desktop: OsworldDesktop | None = None
-        self._start = start
-        self._settings = settings
-        self._let_go = ended
+        self._source = source
+        self._options = options
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._ended = False
@@ -224,8 +201,8 @@ class _DesktopThread:
             return
         try:
             self._run(self._give_back)
-            if self._let_go is not None:
-                self._run(self._let_go)
+            if isinstance(self._source, Starter):
+                self._run(self._source.close)
         except Exception:
             logger.warning("a desktop could not be given back; its container is left to the reaper", exc_info=True)
         finally:
@@ -234,7 +211,8 @@ class _DesktopThread:
 
     async def _ask(self, ask: Callable[[OsworldDesktop], Awaitable[T]]) -> T:
         if self.desktop is None:
-            self.desktop = await self._start(self._settings)
+            source = self._source
+            self.desktop = await source() if isinstance(source, Starter) else connect(source, self._options)
         return await ask(self.desktop)
 
     async def _give_back(self) -> None:

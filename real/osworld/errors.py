@@ -22,8 +22,6 @@ EnvBroken
 ├── SnapshotFailed       the state of a virtual machine was not saved or restored
 ├── DesktopLost          an earlier fault of the same desktop: it takes no more calls
 └── SetupFailed          a set-up step of the task failed
-ScoreUnavailable
-└── Unscored             the state could not be turned into a score
 FetchFailed              a file that a task names could not be fetched
 """
 
@@ -31,27 +29,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed, ScoreUnavailable
+from dartsim.core.errors import DartsimError, EnvBroken, EnvStartFailed
 
 TOO_LARGE = 413
 """Status of a reply that exceeds the size limit, possibly because of the agent."""
 
 
 class NotReady(EnvStartFailed):
-    """The desktop did not show a good screen in time; the message says what it did instead."""
-
     cause: ClassVar[str] = "not_ready"
 
 
 class WrongScreenAtStart(NotReady):
-    """The desktop started with a screen of another size than configured."""
-
     cause = "wrong_screen_size"
 
 
 class VmRefused(EnvBroken):
-    """Nothing listens at the server's address. The request was not sent."""
-
     cause: ClassVar[str] = "vm_refused"
 
 
@@ -70,8 +62,6 @@ class VmHung(EnvBroken):
 
 
 class HostUnreachable(VmHung):
-    """No connection to the server's host within the time-out. The request was not sent."""
-
     cause: ClassVar[str] = "vm_unreachable"
 
     def __init__(self, message: str) -> None:
@@ -103,85 +93,59 @@ class VmBadReply(EnvBroken):
 
 
 class VmMissing(VmBadReply):
-    """The desktop has no such file."""
-
     cause: ClassVar[str] = "vm_missing"
 
 
 class VmLost(VmBadReply):
-    """The connection broke before a read's answer was whole."""
-
     cause: ClassVar[str] = "vm_lost"
 
 
 class BadScreenshot(VmBadReply):
-    """A screenshot is not a whole PNG."""
-
     cause: ClassVar[str] = "bad_screenshot"
 
 
 class ActionUncertain(EnvBroken):
-    """An action's request was written and no whole answer came: it may have been carried out, or may be yet."""
-
     cause: ClassVar[str] = "action_uncertain"
 
 
 class ActionFailed(EnvBroken):
-    """The desktop could not carry out an action that makes sense, for instance because its X server died."""
-
     cause: ClassVar[str] = "action_failed"
 
 
 class BlackScreen(EnvBroken):
-    """The server answers with good pictures of nothing."""
-
     cause: ClassVar[str] = "black_screen"
 
 
 class WrongScreenSize(EnvBroken):
-    """The screen has another size than the environment was configured for."""
-
     cause: ClassVar[str] = "wrong_screen_size"
 
 
 class ServerRestarted(EnvBroken):
-    """The server restarted while an attempt used the desktop; programs it had started may have died with it."""
-
     cause: ClassVar[str] = "server_restarted"
 
 
 class OutOfMemory(EnvBroken):
-    """The desktop's container ran out of memory, and the kernel killed programs in it."""
-
     cause: ClassVar[str] = "out_of_memory"
 
 
 class DiskFull(EnvBroken):
-    """No space is left in the home folder of a desktop."""
-
     cause: ClassVar[str] = "disk_full"
 
 
 class ApplicationCrashed(EnvBroken):
-    """A program that the desktop's server had started ended by a signal such as SIGSEGV."""
-
     cause: ClassVar[str] = "application_crashed"
 
 
 class SnapshotFailed(EnvBroken):
-    """The state of a virtual machine was not saved or restored."""
-
     cause = "snapshot_failed"
 
 
 class DesktopLost(EnvBroken):
-    """The desktop broke before and was asked again."""
-
     cause: ClassVar[str] = "desktop_lost"
 
 
 class FetchFailed(DartsimError):
-    """A file that a task names could not be fetched to this host."""
+    pass
 
 
 class SetupFailed(EnvBroken):
@@ -192,19 +156,5 @@ class SetupFailed(EnvBroken):
     """
 
     def __init__(self, message: str, *, cause: str = "setup_failed") -> None:
-        super().__init__(message)
-        self.cause = cause
-
-
-class Unscored(ScoreUnavailable):
-    """The state of a desktop could not be turned into a score.
-
-    Attributes:
-        cause: ``getter_failed``, ``getter_unavailable``, ``gold_download_failed``, ``metric_failed``,
-            ``metric_unavailable``, ``score_out_of_range``, ``score_timeout``, ``evaluator_died``,
-            ``evaluator_timeout`` or ``vm_unreachable`` (seen by the evaluator process).
-    """
-
-    def __init__(self, message: str, *, cause: str) -> None:
         super().__init__(message)
         self.cause = cause

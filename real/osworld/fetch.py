@@ -171,9 +171,9 @@ class Downloads:
 
 def cache_folder() -> Path:
     """Return where downloads are kept between runs: DARTSIM_CACHE, or the user's cache folder."""
-    given = os.environ.get("DARTSIM_CACHE")
-    if given:
-        return Path(given)
+    chosen = os.environ.get("DARTSIM_CACHE")
+    if chosen:
+        return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dartsim"
 
 
@@ -196,9 +196,9 @@ def local_file(name: str, sources: Sequence[Path]) -> Path:
 
 def _keep(part: Path, path: Path, digest: str) -> None:
     """Name a downloaded file by its hash, and let ``path`` point to it."""
-    kept = path.parent / HASHED / digest
-    kept.parent.mkdir(exist_ok=True)
-    part.replace(kept)
+    target = path.parent / HASHED / digest
+    target.parent.mkdir(exist_ok=True)
+    part.replace(target)
     part.symlink_to(f"{HASHED}/{digest}")
     part.replace(path)
 

@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from dartsim.core.errors import TaskFileError
-from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost, VmMissing
+from dartsim.real.osworld.errors import FetchFailed, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.fetch import check_name, check_url
 from dartsim.real.osworld.replies import MAX_REPLY_BYTES
-from dartsim.real.scoring.sandbox import FileInput
+from dartsim.real.scoring.sandbox import FileInput, ScoreFault
 from dartsim.real.scoring.sandboxed.wire import CAN_BE_SENT, free_name
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ async def cache_file(client: VmClient, where: TaskFolder, config: Config) -> Fil
     """Return a file that an earlier step has put into the task's folder."""
     path = where.inside(config["path"])
     if not await asyncio.to_thread(path.is_file):
-        raise Unscored(f"the task's folder has no file {config['path']!r}; no step has made it", cause="getter_failed")
+        message = f"the task's folder has no file {config['path']!r}; no step has made it"
+        raise ScoreFault(message, cause="getter_failed", of_task=True)
     return FileInput(path, config["path"])
 
 

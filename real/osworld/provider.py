@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,10 @@ from dartsim.real.osworld.connect import DesktopOptions, connect
 from dartsim.real.osworld.desktop import OnCall, OsworldDesktop
 from dartsim.real.osworld.errors import WrongScreenAtStart
 from dartsim.real.osworld.fetch import DesktopAddress
-from dartsim.real.osworld.settings import DesktopSettings
 from dartsim.real.osworld.snapshots import DesktopSnapshots, SavedStates
 
 if TYPE_CHECKING:
-    from dartsim.config.schema import DockerHostConfig
-    from dartsim.real.containers.container import Container
-    from dartsim.real.containers.host import DockerHost
+    from dartsim.real.containers.host import Container, DockerHost
 
 logger = logging.getLogger(__name__)
 
@@ -174,23 +171,20 @@ async def _still_runs(container: Container) -> None:
 
 
 class Starter:
-    """Starts one desktop after the other on an engine, which it opens when first called."""
+    """Starts one desktop after the other on the engine of DOCKER_HOST or this machine, opened when first called."""
 
-    def __init__(
-        self, spec: ContainerSpec, *, engine: DockerHostConfig | None = None, options: DesktopOptions | None = None
-    ) -> None:
+    def __init__(self, spec: ContainerSpec, options: DesktopOptions) -> None:
         self._spec = spec
-        self._engine = engine
-        self._options = options or DesktopOptions()
+        self._options = options
         self._host: DockerHost | None = None
 
-    async def __call__(self, settings: DesktopSettings) -> OsworldDesktop:
-        """Start a desktop that is shown by these settings, and return it ready."""
+    async def __call__(self) -> OsworldDesktop:
+        """Start a desktop, and return it ready."""
         from dartsim.real.containers.host import DockerHost
 
         if self._host is None:
-            self._host = DockerHost(self._engine, run="gymnasium")
-        return await start_desktop(self._host, self._spec, replace(self._options, settings=settings))
+            self._host = DockerHost(run="gymnasium")
+        return await start_desktop(self._host, self._spec, self._options)
 
     async def close(self) -> None:
         if self._host is not None:

@@ -60,22 +60,19 @@ def _along(pixel: int, shown: int, screen: int) -> int:
     return (2 * inside + 1) * screen // (2 * shown)
 
 
-def snippets(
-    actions: Sequence[act.Action], place: Place, *, key_seconds: float = 0.0, paste: bool = False
-) -> list[str | None]:
+def snippets(actions: Sequence[act.Action], place: Place, *, paste: bool = False) -> list[str | None]:
     """Return the code of one turn, in parts between which to wait (None); DONE and FAIL end it.
 
     Args:
         actions: Actions that a grammar has read.
         place: Maps their positions to the screen.
-        key_seconds: Pause between two typed characters.
         paste: Whether texts come from the clipboard, as with ``input_swap`` of OSWorld's agent of UI-TARS.
     """
     parts: list[str | None] = []
     lines: list[str] = []
     left = MAX_PART_SECONDS
     for action in _until_end(actions):
-        seconds = duration(action, key_seconds=key_seconds, paste=paste)
+        seconds = duration(action, paste=paste)
         waits = isinstance(action, act.Wait)
         if lines and (waits or seconds > left):
             parts.append(_joined(lines))
@@ -85,17 +82,17 @@ def snippets(
             continue
         left -= seconds
         if isinstance(action, act.TypeText):
-            lines += _pasting(action.text) if paste else _typing(action.text, key_seconds)
+            lines += _pasting(action.text) if paste else _typing(action.text)
         else:
             lines += _code(action, place)
     return [*parts, _joined(lines)] if lines else parts
 
 
-def duration(action: act.Action, *, key_seconds: float = 0.0, paste: bool = False, wait_seconds: float = 0.0) -> float:
+def duration(action: act.Action, *, paste: bool = False, wait_seconds: float = 0.0) -> float:
     """Return an approximate upper bound on an action's duration, seconds."""
     match action:
         case act.TypeText(text):
-            return PASTE_SECONDS + CALL_SECONDS if paste else min(_typing_seconds(text, key_seconds), MAX_KEYS_SECONDS)
+            return PASTE_SECONDS + CALL_SECONDS if paste else min(_typing_seconds(text), MAX_KEYS_SECONDS)
         case act.Drag():
             return DRAG_SECONDS + CALL_SECONDS
         case act.Scroll(dx, dy):
@@ -159,23 +156,23 @@ def _code(action: act.Action, place: Place) -> list[str]:
     raise AssertionError(f"{action} is carried out elsewhere")
 
 
-def _typing(text: str, key_seconds: float) -> Iterator[str]:
+def _typing(text: str) -> Iterator[str]:
     """Yield calls that type a text: by keys; lines with what the keyboard lacks, and long texts, from the clipboard."""
     runs = list(_runs(text))
-    if _typing_seconds(text, key_seconds) > MAX_KEYS_SECONDS:
+    if _typing_seconds(text) > MAX_KEYS_SECONDS:
         line = text.removesuffix("\n")
         runs = [("paste", line), *([("keys", "\n")] if line != text else [])]
     for how, run in runs:
         if how == "less":
             yield from [_call("hotkey", "shift", ",")] * len(run)
         elif how == "keys":
-            yield _call("write", run, **({"interval": key_seconds} if key_seconds else {}))
+            yield _call("write", run)
         else:
             yield f"paste({_literal(run)}, restore=True)"
 
 
-def _typing_seconds(text: str, key_seconds: float) -> float:
-    seconds = {"less": CALL_SECONDS, "keys": KEY_SECONDS + key_seconds}
+def _typing_seconds(text: str) -> float:
+    seconds = {"less": CALL_SECONDS, "keys": KEY_SECONDS}
     return sum(PASTE_SECONDS if how == "paste" else CALL_SECONDS + seconds[how] * len(run) for how, run in _runs(text))
 
 
@@ -211,8 +208,8 @@ def _keys(key: str) -> tuple[str, ...]:
 
 
 def _call(name: str, *values: Any, **named: Any) -> str:
-    told = [repr(value) for value in values] + [f"{key}={value!r}" for key, value in named.items()]
-    return f"pyautogui.{name}({', '.join(told)})"
+    arguments = [repr(value) for value in values] + [f"{key}={value!r}" for key, value in named.items()]
+    return f"pyautogui.{name}({', '.join(arguments)})"
 
 
 class Episode:
@@ -236,9 +233,11 @@ class Episode:
         Returns None if there is nothing to do: the action is malformed, or only ends the episode.
         """
         settings = self._settings
-        typing: dict[str, Any] = {"key_seconds": settings.key_seconds, "paste": settings.paste}
         actions = read(self._grammar, action, self._calls)
-        takes = (duration(each, **typing, wait_seconds=settings.wait_seconds) for each in _until_end(actions or ()))
+        takes = (
+            duration(each, paste=settings.paste, wait_seconds=settings.wait_seconds)
+            for each in _until_end(actions or ())
+        )
         if sum(takes) > MAX_TURN_SECONDS:
             actions = None
         self.turns += 1
@@ -248,10 +247,5 @@ class Episode:
         end = ending(self.last_actions)
         self.last_action = end or str(action)  # evaluators know the common words, whatever the grammar's own are
         clicked = any(isinstance(each, act.Click) for each in self.last_actions)
-        self.over = end is not None or (clicked and self._ends_on_click())
-        return snippets(self.last_actions, self._place, **typing) or None
-
-    def _ends_on_click(self) -> bool:
-        if self._settings.auto_done is not None:
-            return self._settings.auto_done
-        return bool(self.task.spec.get("auto_done", False))
+        self.over = end is not None or (clicked and bool(self.task.spec.get("auto_done", False)))
+        return snippets(self.last_actions, self._place, paste=settings.paste) or None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from dartsim.core.types import MetricRecord, Score, ScoreRecord, Task
 from dartsim.envs.base import FAIL, is_infeasible
-from dartsim.real.osworld.errors import FetchFailed, SetupFailed, Unscored, VmBadReply, VmLost, VmMissing
+from dartsim.real.osworld.errors import FetchFailed, SetupFailed, VmBadReply, VmLost, VmMissing
 from dartsim.real.osworld.getters import GETTERS
 from dartsim.real.osworld.steps import run_steps
 from dartsim.real.scoring.archive import ScoreArchive
@@ -82,7 +82,7 @@ class Scorer:
         finally:
             await where.remove_separate_folders()
         if not (math.isfinite(value) and 0.0 <= value <= 1.0):
-            raise Unscored(
+            raise ScoreFault(
                 f"task {task.id}: the evaluator gave {value}, wanted a number in [0, 1]", cause="score_out_of_range"
             )
         by_action = is_infeasible(task) or last_action == FAIL
@@ -166,13 +166,13 @@ class Scorer:
             if _is_missing(wanted):
                 if on_desktop:
                     return 0.0  # the agent has removed it
-                raise Unscored(f"getter {expected['type']} gave no expected value", cause="getter_failed")
+                raise ScoreFault(f"getter {expected['type']} gave no expected value", cause="getter_failed")
             arguments.append(wanted)
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             score = await self._run(name, arguments, options or {})
-        except (ScoreFault, Unscored) as fault:
+        except ScoreFault as fault:
             if ours and await self._is_the_answers(fault, name, arguments, options or {}):
                 logger.info("scored 0, because the answer cannot be judged: %s", fault)
                 return 0.0
@@ -185,14 +185,12 @@ class Scorer:
     async def _run(self, name: str, arguments: Sequence[Any], options: Config) -> float:
         score = await (await self._sandboxes()).run(lambda sandbox: sandbox.metric(name, arguments, options))
         if not (math.isfinite(score) and 0.0 <= score <= 1.0):
-            raise Unscored(f"metric {name} gave {score}, wanted a number in [0, 1]", cause="score_out_of_range")
+            raise ScoreFault(f"metric {name} gave {score}, wanted a number in [0, 1]", cause="score_out_of_range")
         return score
 
-    async def _is_the_answers(
-        self, fault: ScoreFault | Unscored, name: str, arguments: Sequence[Any], options: Config
-    ) -> bool:
+    async def _is_the_answers(self, fault: ScoreFault, name: str, arguments: Sequence[Any], options: Config) -> bool:
         """Whether a metric failed because of its result: it works on the expected value, or other metrics work."""
-        if fault.cause in UNBLAMED or (isinstance(fault, ScoreFault) and fault.of_task):
+        if fault.cause in UNBLAMED or fault.of_task:
             return False
         gold = arguments[1] if len(arguments) == 2 else None
         if fault.cause == "metric_failed" and _lacks_a_file(arguments[0]):
@@ -202,7 +200,7 @@ class Scorer:
                 await self._run(name, [gold, gold], options)
             elif fault.cause in SLOW:
                 await self._run("exact_match", ["", {"expected": ""}], {})
-        except (ScoreFault, Unscored):
+        except ScoreFault:
             return False
         return True
 
@@ -210,14 +208,10 @@ class Scorer:
         """Return a getter's value of the agent's state; None if it finds nothing, or fails because of that state."""
         try:
             return await self._get(config, client, where)
-        except (ScoreFault, Unscored) as fault:
+        except ScoreFault as fault:
             if fault.cause == "result_missing":
                 return None
-            if isinstance(fault, ScoreFault):
-                agents_doing = fault.cause not in UNBLAMED and not fault.of_task
-            else:
-                agents_doing = isinstance(fault.__cause__, VmBadReply) and fault.__cause__.refused
-            if not agents_doing or not await _works(client):
+            if fault.cause in UNBLAMED or fault.of_task or not await _works(client):
                 raise
             logger.info("scored 0, because nothing is found: %s", fault)
             return None
@@ -230,11 +224,13 @@ class Scorer:
         try:
             return await GETTERS[kind](client, where if kind == "cache_file" else where.separate_folder(), config)
         except FetchFailed as exc:
-            raise Unscored(f"getter {kind}: {exc}", cause="gold_download_failed") from exc
+            raise ScoreFault(f"getter {kind}: {exc}", cause="gold_download_failed", of_task=True) from exc
         except VmLost:
             raise
         except (VmBadReply, KeyError, TypeError, ValueError) as exc:
-            raise Unscored(f"getter {kind}: {type(exc).__name__}: {exc}", cause="getter_failed") from exc
+            of_task = not (isinstance(exc, VmBadReply) and exc.refused)
+            message = f"getter {kind}: {type(exc).__name__}: {exc}"
+            raise ScoreFault(message, cause="getter_failed", of_task=of_task) from exc
 
     async def _get_inside(self, kind: str, config: Config, where: TaskFolder) -> GetterValue:
         """Run a getter of ``desktop-env`` in a sandbox, which reaches the desktop while it runs."""
@@ -242,7 +238,7 @@ class Scorer:
         ports = {"server": address.server_url, "chromium": address.chromium_url, "vlc": address.vlc_url}
 
         async def call(sandbox: SupervisedSandbox) -> GetterValue:
-            async with desktop_relay(ports, sandbox.link, sandbox.inside) as sockets:
+            async with desktop_relay(ports, sandbox.link) as sockets:
                 return await sandbox.getter(kind, config, sockets, address.token)
 
         return await (await self._sandboxes()).run(call)

@@ -19,7 +19,6 @@ class DesktopSettings:
         screen: Width and height of the desktop's screen, pixels.
         shown: Width and height of the picture the policy gets and speaks of; by default the screen's.
         accessibility: Observe the accessibility tree too.
-        auto_done: Whether the first click ends the episode; by default as the task says.
         settle: When the screen has settled after an action; a number means a fixed sleep in seconds (OSWorld's
             runners: 0 to 10).
         ready: When the desktop is ready after a set-up; a number means a fixed sleep in seconds (OSWorld: 60).
@@ -27,7 +26,6 @@ class DesktopSettings:
         wait_seconds: Duration of the action WAIT.
         evaluate_wait_seconds: Sleep before scoring (OSWorld's runners: 20).
         action_seconds: Longest time the code of one turn may run.
-        key_seconds: Between two typed characters.
         paste: Whether texts are pasted rather than typed.
         python: The desktop's interpreter that has pyautogui.
     """
@@ -37,14 +35,12 @@ class DesktopSettings:
     screen: tuple[int, int] = (1920, 1080)
     shown: tuple[int, int] | None = None
     accessibility: bool = False
-    auto_done: bool | None = None
     settle: SettlingRules | float = field(default_factory=SettlingRules)
     ready: Readiness | float = field(default_factory=Readiness)
     booted: Readiness = field(default_factory=Readiness)
     wait_seconds: float = 1.0
     evaluate_wait_seconds: float = 0.0
     action_seconds: float = 60.0
-    key_seconds: float = 0.0
     paste: bool = False
     python: str = "python"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from dartsim.real.osworld.errors import SnapshotFailed
 
 if TYPE_CHECKING:
-    from dartsim.real.containers.container import Container
+    from dartsim.real.containers.host import Container
     from dartsim.real.osworld.desktop import OsworldDesktop
 
 

@@ -62,7 +62,7 @@ def check_list(config: Config) -> TaskListCheck:
     )
     if unknown := sorted(set(settings.exclude) - suite.excluded):
         raise ConfigError(f"tasks.exclude names {', '.join(unknown)}, which are not among the tasks")
-    kept = [task for task in suite.tasks if not is_forgeable(task)]
+    tasks = [task for task in suite.tasks if not is_forgeable(task)]
     forgeable = {
         f"{task.domain}/{task.id}": "the agent's answer can forge its score"
         for task in suite.tasks
@@ -70,10 +70,10 @@ def check_list(config: Config) -> TaskListCheck:
     }
     facts, scorer_problem = None, ""
     try:
-        facts = evaluator_facts(config, kept)
+        facts = evaluator_facts(config, tasks)
     except DartsimError as error:
         scorer_problem = str(error)
-    found = coverage(kept, facts, folder=Path(settings.folder), offer=offered(config))
+    found = coverage(tasks, facts, folder=Path(settings.folder), offer=offered(config))
     unsupported = {**suite.bad, **found.problems()}
     problems = {**suite.problems, **unsupported, **forgeable}
     num_run = suite.num_listed - len(problems)

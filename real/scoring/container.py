@@ -13,7 +13,7 @@ import os
 import sys
 import tarfile
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from typing import Any
 from dartsim.config.sections.desktop import DEFAULT_URL, DockerHostConfig
 from dartsim.core.errors import EnvStartFailed
 from dartsim.real.containers.engine import connect
-from dartsim.real.containers.host import DockerHost
+from dartsim.real.containers.host import Container, DockerHost
 from dartsim.real.containers.spec import ContainerLimits, ContainerSpec
 from dartsim.real.scoring.evaluator_venv import python_of
 from dartsim.real.scoring.pool import SandboxPool
-from dartsim.real.scoring.sandbox import CODE, LaunchedSupervisor, ScoreFault, ScoreLimits, supervisor_command
+from dartsim.real.scoring.sandbox import CODE, INSIDE, ScoreFault, ScoreLimits, SupervisedSandbox
 
-INSIDE, SCORING, SCRATCH, EVALUATOR = "/driver", "/scoring", "/scratch", "/evaluator"
+SCORING, SCRATCH, EVALUATOR = "/scoring", "/scratch", "/evaluator"
 ENVIRONMENT = {
     **{"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "HOME": SCRATCH, "TMPDIR": SCRATCH},
     "PYTHONMALLOC": "malloc",  # one heap, which fits into huge pages: see the supervisor
@@ -65,9 +65,9 @@ async def open_pool(
     size = size or SandboxPool.default_size()
     host = DockerHost(local_engine(max_desktops=size + 1, concurrent_starts=2), run="scoring")
     try:
-        launcher = ContainerLauncher(host, home, limits)
+        sandboxes = ScoringContainers(host, home, limits)
         await host.reap()
-        async with SandboxPool(launcher, size=size) as pool:
+        async with SandboxPool(sandboxes.open, size=size) as pool:
             yield pool
     finally:
         await host.close()
@@ -94,45 +94,57 @@ def functions_of(home: Path | None) -> tuple[list[str], dict[str, str]]:
     return [f"{EVALUATOR}/bin/python", "-s"], {**folders, str(home.resolve()): EVALUATOR}
 
 
-class ContainerLauncher:
-    """Starts supervisors in containers of this machine's engine.
+def supervisor_command(python: Sequence[str], code: str, link: str, scratch: str, functions: str) -> tuple[str, ...]:
+    """Return the command of a supervisor; the folder ``code`` holds the package ``CODE``."""
+    # The empty path is the current folder, which is an agent's later.
+    path = "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]"
+    boot = f"{path}; from sandboxed.supervisor import main; main()"
+    return (*python, "-c", boot, code, f"{link}/control", scratch, functions)
+
+
+class ScoringContainers:
+    """Opens sandboxes in containers of this machine's engine.
 
     Raises:
         ConfigError: If there is no such environment.
     """
 
-    def __init__(
-        self,
-        host: DockerHost,
-        home: Path | None,
-        limits: ScoreLimits = ScoreLimits(),  # noqa: B008 - frozen
-    ) -> None:
-        self.limits = limits
+    def __init__(self, host: DockerHost, home: Path | None, limits: ScoreLimits) -> None:
+        self._limits = limits
         self._host = host
         self._python, self._folders = functions_of(home)
         self._functions = "own" if home is None else "desktop-env"
         self._image: asyncio.Task[str] | None = None
 
-    async def launch(self, link: Path) -> LaunchedSupervisor:
+    async def open(self) -> SupervisedSandbox:
+        """Start a sandbox and return it once its functions are loaded.
+
+        Raises:
+            ScoreFault: If it does not start; nothing of it is left.
+        """
+        sandbox = SupervisedSandbox(self._limits)
+        try:
+            await sandbox.start(self._launch)
+        except BaseException:
+            await sandbox.close()
+            raise
+        return sandbox
+
+    async def _launch(self, link: Path) -> Container:
         if self._image is None:
             self._image = asyncio.create_task(asyncio.to_thread(build_image, self._host.settings))
         try:
-            container = await self._host.start(self._spec(await self._image, link), slot=0)
+            return await self._host.start(self._spec(await self._image, link), slot=0)
         except EnvStartFailed as error:
             raise ScoreFault(f"no sandbox could be started: {error}", cause="sandbox_start_failed") from error
-
-        async def last_words() -> str:
-            return (await container.logs(tail=20)).decode(errors="replace")
-
-        return LaunchedSupervisor(INSIDE, container.remove, last_words)
 
     def _spec(self, image: str, link: Path) -> ContainerSpec:
         # The current user can read the environment; root's files must be world-readable, or the sandbox fails to start.
         user = os.getuid() or NOBODY
-        scratch = f"size={self.limits.scratch_mib}m,nr_inodes={MAX_INODES},mode=0700,uid={user},gid={user}"
+        scratch = f"size={self._limits.scratch_mib}m,nr_inodes={MAX_INODES},mode=0700,uid={user},gid={user}"
         return ContainerSpec(
             image=image,
-            command=tuple(supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions)),
+            command=supervisor_command(self._python, SCORING, INSIDE, SCRATCH, self._functions),
             environment=ENVIRONMENT,
             volumes={
                 here: f"{there}:ro" for here, there in {"/usr": "/usr", str(link): INSIDE, **self._folders}.items()
@@ -145,7 +157,7 @@ class ContainerLauncher:
             network="none",
             ipc="none",
             limits=ContainerLimits(
-                memory_mib=LOADED_MIB + self.limits.memory_mib + self.limits.scratch_mib, cpus=1.0, pids=MAX_PIDS
+                memory_mib=LOADED_MIB + self._limits.memory_mib + self._limits.scratch_mib, cpus=1.0, pids=MAX_PIDS
             ),
         )
 

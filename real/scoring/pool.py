@@ -11,33 +11,37 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import TypeVar
 
 from dartsim.core.waiting import paused_deadline
-from dartsim.real.scoring.sandbox import (
-    Launcher,
-    ScoreFault,
-    ScorerFacts,
-    SupervisedSandbox,
-    close_quietly,
-    open_sandbox,
-)
+from dartsim.real.scoring.sandbox import ScoreFault, ScorerFacts, SupervisedSandbox
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 CALLS_PER_SANDBOX = 500
-"""Calls after which a sandbox is replaced."""
 TRIES = 2
 
 
 class SandboxPool:
-    """Lends sandboxes; open it with ``async with``."""
+    """Lends sandboxes; open it with ``async with``.
 
-    def __init__(self, launcher: Launcher, *, size: int | None = None, calls: int = CALLS_PER_SANDBOX) -> None:
-        self.launcher = launcher
+    Args:
+        open_sandbox: Starts a sandbox; raises ``ScoreFault`` if it cannot.
+        size: How many; by default one per core.
+        calls: After so many a sandbox is replaced.
+    """
+
+    def __init__(
+        self,
+        open_sandbox: Callable[[], Awaitable[SupervisedSandbox]],
+        *,
+        size: int | None = None,
+        calls: int = CALLS_PER_SANDBOX,
+    ) -> None:
+        self._open_sandbox = open_sandbox
         self.size = size or self.default_size()
         self.waiting = 0
         self.running = 0
@@ -100,7 +104,7 @@ class SandboxPool:
             await asyncio.wait(self._replacing)
         sandboxes, self._idle = list(self._num_calls), []
         self._num_calls.clear()
-        await asyncio.gather(*(close_quietly(sandbox) for sandbox in sandboxes))
+        await asyncio.gather(*map(_close_quietly, sandboxes))
 
     async def __aenter__(self) -> SandboxPool:
         return self
@@ -146,7 +150,7 @@ class SandboxPool:
 
     async def _replace(self, sandbox: SupervisedSandbox) -> None:
         try:
-            await close_quietly(sandbox)
+            await _close_quietly(sandbox)
             if not self._closed:
                 starting = asyncio.create_task(self._start(), name="start a sandbox")
                 self._starting.add(starting)
@@ -158,11 +162,17 @@ class SandboxPool:
             self._places.release()
 
     async def _start(self) -> SupervisedSandbox:
-        sandbox = await open_sandbox(self.launcher)
+        sandbox = await self._open_sandbox()
         if self._closed:
-            await close_quietly(sandbox)
+            await _close_quietly(sandbox)
             raise ScoreFault("the pool of sandboxes was closed", cause="sandbox_died")
         self.started += 1
         self._num_calls[sandbox] = 0
         self._facts = sandbox.facts
         return sandbox
+
+
+async def _close_quietly(sandbox: SupervisedSandbox) -> None:
+    """Close a sandbox that is no longer wanted; the reaper removes what the engine keeps."""
+    with suppress(Exception):
+        await sandbox.close()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import h11
 
-from dartsim.real.scoring.sandbox import ScoreFault
+from dartsim.real.scoring.sandbox import INSIDE, ScoreFault
 
 CHUNK_BYTES = 2**16
 MAX_BYTES = 512 * 2**20
@@ -24,14 +24,13 @@ MAX_CONNECTIONS = 64
 
 @asynccontextmanager
 async def desktop_relay(
-    ports: Mapping[str, str | None], link: Path, inside: str, *, max_bytes: int = MAX_BYTES
+    ports: Mapping[str, str | None], link: Path, *, max_bytes: int = MAX_BYTES
 ) -> AsyncIterator[dict[str, str]]:
     """Listen on a socket for each port for the length of a block, and provide the sockets' paths in the sandbox.
 
     Args:
         ports: URL of each port of the desktop by name: ``server``, ``chromium``, ``vlc``; None leaves one out.
-        link: Folder that the sandbox sees.
-        inside: Its path there.
+        link: Folder that the sandbox sees as ``INSIDE``.
         max_bytes: Most bytes that may pass.
 
     Raises:
@@ -53,7 +52,7 @@ async def desktop_relay(
             stack.callback(path.unlink, missing_ok=True)
             stack.callback(server.close)
             os.chmod(path, 0o666)  # noqa: PTH101 - the folder above it is ours alone
-            sockets[name] = f"{inside}/{name}"
+            sockets[name] = f"{INSIDE}/{name}"
         try:
             yield sockets
         except ScoreFault as fault:

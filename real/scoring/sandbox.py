@@ -1,7 +1,7 @@
 """``SupervisedSandbox``: runs one metric or getter at a time, out of reach of everything else.
 
-It is the driver's side: it starts a supervisor by a ``Launcher``, sends it files and options, and takes its replies,
-which are limited in size. Nothing that an agent has written is parsed here.
+It is the driver's side: it sends a supervisor in a container files and options, and takes its replies, which are
+limited in size. Nothing that an agent has written is parsed here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dartsim.core.errors import ScoreUnavailable
 from dartsim.envs.tasks import FORGEABLE_METRICS
+from dartsim.real.containers.host import Container
 from dartsim.real.scoring.sandboxed import wire
 from dartsim.real.scratch import scratch
 
@@ -35,6 +35,8 @@ START_SECONDS = 120.0
 """Longest time until the functions are loaded."""
 MAX_INPUT_MIB, MAX_REPLY_MIB = 256, 64
 """Files and values of one call, MiB, and those that a getter returns; more is a fault."""
+INSIDE = "/driver"
+"""Folder in the container where the driver's sockets are."""
 CODE = Path(wire.__file__).parent
 """The package that runs inside, by an interpreter that knows nothing of ours."""
 
@@ -44,14 +46,6 @@ def encoded_parts(data: bytes | str) -> Iterator[bytes]:
     for start in range(0, len(data), CHUNK_BYTES):
         part = data[start : start + CHUNK_BYTES]
         yield part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-
-
-def supervisor_command(python: Sequence[str], code: str, link: str, scratch_folder: str, functions: str) -> list[str]:
-    """Return the command of a supervisor; the folder ``code`` holds the package ``CODE``."""
-    # The empty path is the current folder, which is an agent's later.
-    path = "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]"
-    boot = f"{path}; from sandboxed.supervisor import main; main()"
-    return [*python, "-c", boot, code, f"{link}/control", scratch_folder, functions]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +71,11 @@ class ScoreFault(ScoreUnavailable):
     """A metric or getter gave no result.
 
     Attributes:
-        cause: ``metric_failed``, ``getter_failed`` (or ``_unavailable``), ``result_missing``, ``vm_unreachable``, or
-            what broke: ``score_cpu``, ``score_memory``, ``score_disk``, ``score_timeout``, ``score_killed``,
-            ``score_crashed``, ``score_reply``, ``sandbox_died``, ``sandbox_start_failed``.
-        of_task: Whether the task file is to blame.
+        cause: ``metric_failed``, ``getter_failed`` (or ``_unavailable``), ``result_missing``, ``vm_unreachable``,
+            ``gold_download_failed``, ``score_out_of_range``, or what broke: ``score_cpu``, ``score_memory``,
+            ``score_disk``, ``score_timeout``, ``score_killed``, ``score_crashed``, ``score_reply``, ``sandbox_died``,
+            ``sandbox_start_failed``.
+        of_task: Whether the task is to blame, or something else that an agent cannot cause.
     """
 
     def __init__(self, message: str, *, cause: str, of_task: bool = False) -> None:
@@ -153,69 +148,31 @@ class GetterValue:
     some_missing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedSupervisor:
-    """A supervisor that was started."""
-
-    inside: str
-    stop: Callable[[], Awaitable[None]]
-    last_words: Callable[[], Awaitable[str]]
-
-
-class Launcher(Protocol):
-    """Starts supervisors."""
-
-    limits: ScoreLimits
-
-    async def launch(self, link: Path) -> LaunchedSupervisor:
-        """Start one.
-
-        Raises:
-            ScoreFault: If it cannot be started.
-        """
-
-
-async def open_sandbox(launcher: Launcher) -> SupervisedSandbox:
-    """Start a sandbox and return it once its functions are loaded.
-
-    Raises:
-        ScoreFault: If it does not start; nothing of it is left.
-    """
-    sandbox = SupervisedSandbox(launcher)
-    try:
-        await sandbox.start()
-    except BaseException:
-        await sandbox.close()
-        raise
-    return sandbox
-
-
 class SupervisedSandbox:
-    """A sandbox with our supervisor in it; made by ``open_sandbox``.
+    """A container with our supervisor in it.
 
     A call that fails may leave it ``broken``: it takes no more then. ``ScoreFault`` says why a call gave no result.
     """
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, limits: ScoreLimits) -> None:
         self.facts = ScorerFacts("")
         self.broken = False
-        self._launcher = launcher
-        self._limits = launcher.limits
+        self._limits = limits
         self._folder = scratch("scorer")
         (self._folder / "link").mkdir(mode=0o755)  # the folder above it is ours alone
         self._link_descriptor = os.open(self._folder / "link", os.O_PATH | os.O_DIRECTORY)
         self.link = Path(f"/proc/self/fd/{self._link_descriptor}")  # a socket's path has 107 characters at most
-        self._launched: LaunchedSupervisor | None = None
+        self._container: Container | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._number = 0
         self._closed = False
 
-    @property
-    def inside(self) -> str:
-        """Path of ``link`` in the sandbox."""
-        return self._launched.inside if self._launched else ""
+    async def start(self, launch: Callable[[Path], Awaitable[Container]]) -> None:
+        """Start the container, to which ``launch`` gives a folder as ``INSIDE``, and load the functions.
 
-    async def start(self) -> None:
+        Raises:
+            ScoreFault: If it does not start.
+        """
         connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
 
         def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -228,16 +185,17 @@ class SupervisedSandbox:
         server = await asyncio.start_unix_server(connect, control)
         try:
             control.chmod(0o666)
-            self._launched = await self._launcher.launch(self._folder / "link")
+            self._container = await launch(self._folder / "link")
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._streams = await connected
             async with asyncio.timeout(START_SECONDS):
                 header = await self._read_header()
             self.facts = ScorerFacts(**header["ready"])
         except (TimeoutError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            words = await self._launched.last_words() if self._launched else ""
+            console = b"" if self._container is None else await self._container.logs(tail=20)
+            words = console.decode(errors="replace")[-500:].strip()
             raise ScoreFault(
-                f"the sandbox did not start ({error!r}); it said last: {words[-500:].strip() or 'nothing'}",
+                f"the sandbox did not start ({error!r}); it said last: {words or 'nothing'}",
                 cause="sandbox_start_failed",
             ) from error
         finally:
@@ -278,9 +236,9 @@ class SupervisedSandbox:
         os.close(self._link_descriptor)
         if self._streams is not None:
             self._streams[1].close()
-        launched, self._launched = self._launched, None
-        if launched is not None:
-            await launched.stop()
+        container, self._container = self._container, None
+        if container is not None:
+            await container.remove()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _call(
@@ -324,8 +282,8 @@ class SupervisedSandbox:
         if "fault" in reply:
             raise ScoreFault(f"{what}: {reply['fault']} limit, {message}", cause=f"score_{reply['fault']}")
         if "error" in reply:
-            said = str(reply["error"])
-            raise ScoreFault(f"{what}: {message}", cause=_cause(said, request["call"]), of_task=said == "task")
+            kind = str(reply["error"])
+            raise ScoreFault(f"{what}: {message}", cause=_cause(kind, request["call"]), of_task=kind == "task")
         return reply, blobs
 
     async def _send(self, request: dict[str, Any], payload: _Payload) -> None:
@@ -458,11 +416,5 @@ def _cause(error: str, call: str) -> str:
         return "result_missing"
     if error in ("file_not_found", "task"):
         return f"{call}_failed"
-    known = {"desktop": "vm_unreachable", "memory": "score_memory", "disk": "score_disk"}
-    return known.get(error, f"{call}_{error}")
-
-
-async def close_quietly(sandbox: SupervisedSandbox) -> None:
-    """Close a sandbox that is no longer wanted; what the engine keeps is the reaper's."""
-    with suppress(Exception):
-        await sandbox.close()
+    causes = {"desktop": "vm_unreachable", "memory": "score_memory", "disk": "score_disk"}
+    return causes.get(error, f"{call}_{error}")

@@ -239,14 +239,14 @@ class StandInEngine:
 
     def _choice(self, number: int, top: int) -> str:
         """Return what is the same in all answers with a reply, as JSON without braces."""
-        known = self._choices.get((number, top))
-        if known is None:
+        text = self._choices.get((number, top))
+        if text is None:
             tokens = list(self._replies[number])
             others = [{"token_id": other, "logprob": -4.0, "rank": 2 + other} for other in range(top)]
             places = [{"token_id": token, "logprob": -0.3, "rank": 1, "top_logprobs": others} for token in tokens]
             choice = {"finish_reason": "stop", "token_ids": tokens, "logprobs": {"content": places}}
-            known = self._choices[number, top] = json.dumps(choice)[1:-1]
-        return known
+            text = self._choices[number, top] = json.dumps(choice)[1:-1]
+        return text
 
     async def _sampled(self, request_id: str, body: dict[str, Any], live: Live) -> dict[str, Any]:
         params = body["sampling_params"]
@@ -371,9 +371,9 @@ class StandInEngine:
         return scores
 
     async def _abort(self, request: web.Request) -> web.Response:
-        asked = (await request.json()).get("request_ids") or list(self.live)
-        self._end(asked)
-        return web.json_response({"status": "aborted", "aborted": len(asked)})
+        request_ids = (await request.json()).get("request_ids") or list(self.live)
+        self._end(request_ids)
+        return web.json_response({"status": "aborted", "aborted": len(request_ids)})
 
     def _end(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:

@@ -33,8 +33,8 @@ class StandInRanks(RankGroup):
         if "turns" in order:
             data = read_turns_from(Path(order["turns"]))
             metrics = {"learner/turns": float(len(data.examples))}
-            if order["do"] == "entropies":
-                write_tensor(torch.zeros(data.mask.shape), Path(order["out"]))
+            if order["do"] == "score":
+                write_tensor(torch.zeros(2, *data.mask.shape), Path(order["out"]))
         updates = order.get("update") or order.get("version") or 0
         if (weights := order.get("weights")) is not None:
             model = Path(str(self._setup.model.folder))

@@ -60,9 +60,9 @@ def export_weights(weights: Snapshot, folder: Path, *, like: Path | None = None,
             for file in like.iterdir():
                 if file.is_file() and ".safetensors" not in file.name:
                     shutil.copy2(file, partial / file.name)
-        wanted = None if dtype is None else getattr(torch, dtype)
+        target_dtype = None if dtype is None else getattr(torch, dtype)
         tensors = {
-            stored_name(name, names): tensor.detach().to("cpu", wanted or tensor.dtype).contiguous()
+            stored_name(name, names): tensor.detach().to("cpu", target_dtype or tensor.dtype).contiguous()
             for name, tensor in weights.items()
         }
         save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})

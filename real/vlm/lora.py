@@ -109,8 +109,8 @@ def save_adapter(adapter: Mapping[str, Tensor], folder: Path, *, dtype: str | No
     rank = rank_of(adapter)
     modules = sorted({name.removesuffix(".lora_A.weight").rpartition(".")[2] for name in adapter if "lora_A" in name})
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": modules, "bias": "none"}
-    wanted = None if dtype is None else getattr(torch, dtype)
-    tensors = {name: tensor.to("cpu", wanted or tensor.dtype).contiguous() for name, tensor in adapter.items()}
+    target_dtype = None if dtype is None else getattr(torch, dtype)
+    tensors = {name: tensor.to("cpu", target_dtype or tensor.dtype).contiguous() for name, tensor in adapter.items()}
     with replaced_folder(folder) as partial:
         save_file(tensors, partial / ADAPTER_FILE, metadata={"format": "pt"})
         (partial / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")

@@ -43,8 +43,6 @@ from dartsim.real.vlm.vocabulary import Vocabulary, tiny_vocabulary, vocabulary_
 Snapshot = Mapping[str, Tensor]
 """Weights by their names in the transformers class, perhaps with an adapter (``lora.py``). Never changed."""
 
-"""Keys that the compact grammar can press."""
-
 CLASSES: dict[str, tuple[type[Any], type[Any]]] = {
     "qwen2_5_vl": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration),
     "qwen3_vl": (Qwen3VLConfig, Qwen3VLForConditionalGeneration),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dartsim.cli import run_checks
 from dartsim.cli.app import app
-from dartsim.cli.machine_checks import AskedEngine, Check, CheckState
+from dartsim.cli.machine_checks import Check, CheckState, EngineAnswer
 from dartsim.cli.run_checks import missing_requirements
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
@@ -79,7 +79,7 @@ def test_a_connection_of_ssh_that_would_never_end_is_named(interval, tmp_path, m
     assert ("ssh" in missing("desktop", sets=sets)) == (interval == 0)
 
 
-@pytest.mark.parametrize("variant", ["skeleton", "full"])
+@pytest.mark.parametrize("variant", ["skeleton", "apps"])
 def test_a_skeleton_is_missing_on_another_machine(variant):
     sets = ('desktop.hosts.far.url="ssh://far"', 'desktop.hosts.far.bind="10.0.0.5"', f'desktop.variant="{variant}"')
     assert ("desktop image" in missing("desktop", sets=sets)) == (variant == "skeleton")
@@ -223,10 +223,10 @@ def test_a_machine_too_small_for_the_start_is_named(tmp_path, monkeypatch):
 
 
 def test_machines_and_states_that_the_engine_has_no_room_for_are_named(tmp_path, monkeypatch):
-    facts = {"url": "u", "version": "v", "api": "a", "cgroup": "v2", "storage": "overlay2", "containers": 0, "ours": 0}
+    facts = {"url": "u", "version": "v", "containers": 0, "ours": 0}
     info = EngineInfo(**facts, limits_disk=False, root=str(tmp_path), cores=2, memory_gib=16.0)
     monkeypatch.setattr(
-        run_checks, "ask_engine", lambda image: AskedEngine(Check("engine", CheckState.OK, "here"), info)
+        run_checks, "ask_engine", lambda image: EngineAnswer(Check("engine", CheckState.OK, "here"), info)
     )
     sets = ["desktop.variant=vm", "desktop.image=vm", "desktop.memory_mib=4096"]
     sets += ["desktop.revert=snapshot", "rollout.warm_envs=0", "desktop.states_gib=1e9"]
@@ -235,8 +235,3 @@ def test_machines_and_states_that_the_engine_has_no_room_for_are_named(tmp_path,
     assert str(tmp_path) in found["disk space"]["found"]
     found = missing("desktop", sets=[*sets[:-1], "rollout.num_envs=4"])
     assert not {"memory", "disk space"} & set(found)
-
-
-def test_a_screen_that_the_official_disk_does_not_have_is_named(tmp_path):
-    assert "screen" not in requirements(tmp_path)
-    assert "screen" in requirements(tmp_path, "desktop.width=224", "desktop.height=224")

@@ -14,7 +14,7 @@ from dartsim.config import load
 from dartsim.core.errors import ConfigError
 from dartsim.curation import SuccessPool
 from dartsim.real.pool_files import read_pool, token_meaning, write_pool
-from dartsim.run.demonstrations import demonstrate, read_successes
+from dartsim.run.demonstrations import demonstrate
 from dartsim.run.model import trained_model
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
@@ -117,27 +117,6 @@ def test_what_a_run_kept_is_a_pool(run):
     (success, *_) = read_pool(run / "successes", prepare(config()).tasks).successes
     assert all(turn.reply.logprobs is not None for turn in success.turns)
     assert json.loads((run / "summary.json").read_text())["pool"]["stored_online"] > 0
-
-
-def test_unknown_tasks_are_reported(oracles_pool, caplog):
-    learned = trained_model(prepare(config(f"curation.pool.file={oracles_pool}", "tasks.count=5")))
-    learned.fill(SuccessPool())
-    assert "successes of 7 tasks that this run has not were left out" in caplog.text
-    assert len(learned.figures()["pool"]["file"]["unknown_tasks"]) == 7
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (("policy.grid=4",), r"written in the tokens of another model: .*num_actions is 9 there and 16 here"),
-        (("run.seed=5",), "holds no success of this run's tasks: 12 others"),
-    ],
-    ids=["tokens", "tasks"],
-)
-def test_a_pool_of_another_model_or_of_other_tasks_is_refused(oracles_pool, changes, said):
-    prepared = prepare(config(*changes))
-    with pytest.raises(ConfigError, match=said):
-        read_successes(oracles_pool, prepared, trained_model(prepared).vlm)
 
 
 def test_a_file_that_no_pool_would_use_is_refused():

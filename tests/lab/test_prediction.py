@@ -16,7 +16,7 @@ TRUE = {
     "engine_efficiency": 0.7,
     "update_efficiency": 0.7,
     "step_cost": 1.8,
-    "call_seconds": 9.0,
+    "call_cost": 1.5,
     "sync_cost": 2.0,
 }
 SMALL = {
@@ -63,6 +63,13 @@ def test_updates_of_known_parameters_give_them_back_and_predict_another(tmp_path
     assert found["identified"]
     assert abs(found["rows"][2]["error"]) < 0.1
     assert found["rows"][2]["low"] < found["rows"][2]["published"] < found["rows"][2]["high"]
+
+
+def test_a_fitted_row_is_left_out_only_where_the_cluster_has_others(tmp_path):
+    found = Predictor(with_truth(tmp_path, UPDATES, kind="update", fit=["short", "long"])).run()["left_out"]
+    assert [each["row"] for each in found] == ["short", "long"]
+    assert all(abs(each["error"]) < 2.0 * each["variance"] ** 0.5 for each in found), "no deviation of the model's own"
+    assert Predictor(with_truth(tmp_path, UPDATES, kind="update", fit=["long"])).run()["left_out"] == []
 
 
 def test_what_the_rows_do_not_determine_is_named(tmp_path):

@@ -92,10 +92,13 @@ def test_a_configuration_of_the_guide_can_be_planned(dartsim, place: Path, capsy
 
 
 def _need_apps_image(engine: DockerHostConfig) -> None:
-    from dartsim.real.containers.engine import image_problem
+    from dartsim.core.errors import DartsimError
+    from dartsim.real.containers.fleet import require_image
     from dartsim.real.desktop.images import image_name
 
-    if (problem := image_problem(image_name("apps"), engine)) is not None:
+    try:
+        require_image([engine], image_name("apps"))
+    except DartsimError as problem:
         pytest.skip(str(problem))
 
 

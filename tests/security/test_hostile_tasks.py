@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dartsim.core.errors import DartsimError, TaskFileError
+from dartsim.core.errors import DartsimError
 from dartsim.real.osworld.getters import GETTERS, check_getter
 from dartsim.real.osworld.steps import STEPS, run_steps
 
@@ -128,11 +128,3 @@ async def test_no_getter_reads_or_writes_outside_of_its_folder(fakes, tmp_path, 
                 refused += 1  # a scorer masks what these say
     assert refused
     check_machine(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["../x", "/x", "a/../../x", "a\0b", ""])
-@pytest.mark.parametrize("kind", ["vm_file", "cloud_file", "vm_wallpaper", "history", "pdf_from_url", "audio_in_slide"])
-def test_a_getters_file_is_inside_its_folder(kind, name):
-    for dest in (name, ["a", name]):
-        with pytest.raises(TaskFileError):
-            check_getter({"type": kind, "path": "https://a.example/a", "dest": dest})

@@ -39,29 +39,6 @@ def test_every_default_address_of_the_configuration_is_loopback():
     assert command[command.index("--host") + 1] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("variant", ["skeleton", "full"])
-def test_every_port_of_a_container_is_published_on_the_bind_address_only(variant):
-    from dartsim.real.containers.spec import ContainerSpec, create_arguments
-
-    ports = {"server": 5000, "vnc": 8006, "chromium": 9222, "vlc": 8080}
-    spec = ContainerSpec(image=variant, ports=ports)
-    made = create_arguments(spec, name="one", labels={}, bind_address="127.0.0.1")
-    assert {address for address, _ in made["ports"].values()} == {"127.0.0.1"}
-    assert len(made["ports"]) == 4
-    assert "network" not in made
-    assert "privileged" not in made
-
-
-def test_the_official_image_publishes_on_the_bind_address_too():
-    from dartsim.real.containers.official import official_spec
-    from dartsim.real.containers.spec import ContainerLimits, create_arguments
-
-    spec = official_spec("/d/Ubuntu.qcow2", kvm=False, limits=ContainerLimits(), local=False)
-    made = create_arguments(spec, name="one", labels={}, bind_address="127.0.0.1")
-    assert made["ports"]
-    assert {address for address, _ in made["ports"].values()} == {"127.0.0.1"}
-
-
 @pytest.mark.parametrize("host", BEYOND)
 def test_an_engine_beyond_loopback_is_refused_because_its_control_routes_take_no_token(host):
     from dartsim.config.schema import VllmConfig

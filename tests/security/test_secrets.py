@@ -210,7 +210,7 @@ def test_containers_get_nothing_of_the_environment():
     from dartsim.real.desktop.images import desktop_spec
 
     made = create_arguments(
-        desktop_spec(DesktopConfig(variant="full", image="ours")), name="one", labels={}, bind_address="127.0.0.1"
+        desktop_spec(DesktopConfig(variant="apps", image="ours")), name="one", labels={}, bind_address="127.0.0.1"
     )
     assert leaks(str(made)) == []
     assert (

@@ -93,7 +93,7 @@ class DesktopConfig(Section):
         description="What saved states may take on each host, GiB: of the disk that Docker's volumes are on, or of a "
         "modeled host's memory (QEMU's savevm of a desktop: 0.37). The least recently used is deleted first.",
     )
-    variant: Literal["skeleton", "full", "apps", "vm"] = Field(
+    variant: Literal["skeleton", "apps", "vm"] = Field(
         "skeleton", description="desktop: which of our images, see `dartsim desktop build`."
     )
     image: str | None = Field(None, description="Another image with the same interface; none: that of the variant.")

@@ -60,12 +60,12 @@ class ContainerDesktops(DesktopBackend):
 
     @override
     def check_hosts(self, config: Config) -> None:
-        from dartsim.real.containers.engine import require
+        from dartsim.real.containers.fleet import require_image
         from dartsim.real.containers.plan import container_spec, docker_hosts
         from dartsim.real.ray_cluster.backend import placed
 
         if not placed(config, "desktops"):
-            require(list(docker_hosts(config.desktop).values()), container_spec(config).image)
+            require_image(list(docker_hosts(config.desktop).values()), container_spec(config).image)
 
     @override
     def open_here(

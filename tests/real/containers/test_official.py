@@ -60,11 +60,9 @@ def test_the_engine_gets_exactly_osworlds_call(engine, disk):
 
 
 def test_without_kvm_the_machine_is_told_and_gets_no_device(engine, disk):
-    arguments = call(
-        engine, official_spec(disk, kvm=False, cores=8, ram_gib=8, limits=ContainerLimits(memory_mib=9216))
-    )
+    arguments = call(engine, official_spec(disk, kvm=False, limits=ContainerLimits(memory_mib=9216)))
     assert "devices" not in arguments
-    assert arguments["environment"] == {"DISK_SIZE": "32G", "RAM_SIZE": "8G", "CPU_CORES": "8", "KVM": "N"}
+    assert arguments["environment"] == {"DISK_SIZE": "32G", "RAM_SIZE": "4G", "CPU_CORES": "4", "KVM": "N"}
     assert arguments["mem_limit"] == "9216m"
 
 

@@ -21,7 +21,6 @@ from dartsim.real.containers import (
     ContainerLimits,
     ContainerSpec,
     DockerHost,
-    official_spec,
 )
 from dartsim.real.containers.errors import (
     CallRefused,
@@ -128,41 +127,6 @@ async def test_faults_of_a_real_engine_have_their_causes(real_engine):
             await container.state()
 
 
-async def test_a_paused_container_is_removed(real_engine):
-    async with DockerHost() as host:
-        container = await host.start(SLEEP, slot=0)
-        await container.engine.call(container.id, methodcaller("pause"))
-        async with asyncio.timeout(30):
-            await container.remove()
-        assert not of(real_engine, host)
-
-
-def test_official_desktops_are_started_under_their_own_name(real_engine, tmp_path):
-    """The image is not available without a registry: another one takes its name, and the engine's record is read."""
-    disk = tmp_path / "Ubuntu.qcow2"
-    disk.write_bytes(b"QFI\xfb")
-    spec = official_spec(disk, kvm=False, image="dartsim-test/osworld-docker")
-    real_engine.images.get(IMAGE).tag("dartsim-test/osworld-docker")
-    serving = {field: getattr(spec, field) for field in spec.__dataclass_fields__} | {"command": ("sleep", "1000")}
-
-    async def main():
-        async with DockerHost() as host:
-            container = await host.start(ContainerSpec(**serving), slot=0)
-            code, disk_read = await container.exec(["cat", "/System.qcow2"])
-            assert (code, disk_read) == (0, b"QFI\xfb")
-            assert (await container.exec(["sh", "-c", "echo > /System.qcow2"]))[0] != 0
-            facts = real_engine.api.inspect_container(container.id)
-            assert facts["HostConfig"]["CapAdd"] in (["NET_ADMIN"], ["CAP_NET_ADMIN"])
-            assert facts["HostConfig"]["Binds"] == [f"{disk}:/System.qcow2:ro"]
-            assert set(facts["NetworkSettings"]["Ports"]) == {"8006/tcp", "5000/tcp", "9222/tcp", "8080/tcp"}
-            assert {"RAM_SIZE=4G", "CPU_CORES=4", "DISK_SIZE=32G", "KVM=N"} <= set(facts["Config"]["Env"])
-
-    try:
-        asyncio.run(main())
-    finally:
-        real_engine.images.remove("dartsim-test/osworld-docker")
-
-
 async def test_cancelled_starts_leave_nothing(real_engine):
     """Given up at twelve moments of a start, from the line to the ports."""
 
@@ -234,57 +198,6 @@ def test_what_a_killed_process_left_is_reaped_and_nothing_else(real_engine):
         child.wait()
         child.stdout.close()
         theirs.remove(force=True)
-
-
-@pytest.fixture
-def tcp_engine(real_engine) -> Iterator[str]:
-    """The engine's socket behind a TCP port of the loopback."""
-    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if not address.startswith("unix://"):
-        pytest.skip("the engine is not behind a Unix socket")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=_serve, args=(server, address.removeprefix("unix://")), daemon=True).start()
-        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        server.shutdown(socket.SHUT_RDWR)
-
-
-def _serve(server: socket.socket, path: str):
-    while True:
-        try:
-            near, _ = server.accept()
-        except OSError:
-            return
-        far = socket.socket(socket.AF_UNIX)
-        far.connect(path)
-        threading.Thread(target=_join, args=(near, far), daemon=True).start()
-
-
-def _join(near: socket.socket, far: socket.socket):
-    with near, far:
-        back = threading.Thread(target=_pump, args=(far, near), daemon=True)
-        back.start()
-        _pump(near, far)
-        back.join()
-
-
-def _pump(source: socket.socket, target: socket.socket):
-    try:
-        while data := source.recv(65536):
-            target.sendall(data)
-    except OSError:
-        pass
-    for end in (source, target):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-
-
-async def test_an_engine_behind_tcp(tcp_engine, real_engine):
-    async with DockerHost(DockerHostConfig(url=tcp_engine)) as host:
-        container = await host.start(WEB, slot=0)
-        assert b"404" in await first_line(container.host, container.ports["server"])
-        assert len(of(real_engine, host)) == 1
-        assert (await host.info()).url == tcp_engine
-    assert not of(real_engine, host)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def make_disk(scratch: Path, *, width: int, height: int) -> Path:
     settings = {**ENVIRONMENT, "WIDTH": width, "HEIGHT": height, "WARM_ACTIONS": 1}
     lines = "".join(f"{name}={value}\n" for name, value in settings.items())
     own = scratch / "own.tar"
-    entries = [*own_entries(), *python_entries(print), Entry("/etc/desktop", lines.encode(), mode=0o644)]
+    entries = [*own_entries("skeleton"), *python_entries(print), Entry("/etc/desktop", lines.encode(), mode=0o644)]
     own.write_bytes(to_tar(entries))
     hooks = (f"tar-in {own} /", f'chroot "$1" {FINISH}', f'sh {SCRIPT} "$1"', f"copy-out /disk.qcow2 {scratch}")
     make_debian(scratch, (*PACKAGES, *BOOT_PACKAGES), print, hooks=hooks).unlink()

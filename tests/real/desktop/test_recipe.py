@@ -15,13 +15,13 @@ from dartsim.real.desktop.recipe import PACKAGES, USER_ID, Entry, digest_of, own
 
 
 def test_all_of_the_home_folder_is_the_users():
-    below = [entry for entry in with_parents(own_entries()) if entry.path.startswith("/home/user")]
+    below = [entry for entry in with_parents(own_entries("skeleton")) if entry.path.startswith("/home/user")]
     assert len(below) > 5
     assert {entry.owner for entry in below} == {USER_ID}
 
 
 def test_the_name_changes_with_anything_in_the_recipe():
-    entries = own_entries()
+    entries = own_entries("skeleton")
     name = digest_of(entries, debian=PACKAGES)
     assert name == digest_of(list(reversed(entries)), debian=PACKAGES)
     assert name != digest_of(entries, debian=PACKAGES[1:])
@@ -57,11 +57,10 @@ def test_a_desktop_runs_without_capabilities_within_limits():
     assert spec.limits.memory_mib == 300
 
 
-def test_a_full_desktop_mounts_nothing_of_the_machine():
-    spec = desktop_spec(DesktopConfig(variant="full"))
+def test_a_desktop_with_a_debian_of_its_own_mounts_nothing_of_the_machine():
+    spec = desktop_spec(DesktopConfig(variant="apps"))
     assert not spec.volumes
-    assert spec.image == images.image_name("full")
-    assert spec.ports == {"server": 5000}
+    assert spec.image == images.image_name("apps")
 
 
 async def test_a_skeleton_is_not_built_for_another_machine():
@@ -78,6 +77,6 @@ async def test_a_build_for_which_no_space_is_left_says_how_much_it_takes(monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(images, "connect", lambda _: Client())
-    monkeypatch.setattr(images, "_make_full", fill)
+    monkeypatch.setattr(images, "_make_apps", fill)
     with pytest.raises(ConfigError, match="10 GB"):
         await images.build("apps")

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +24,7 @@ pytest.importorskip("PIL")
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError, EnvBroken, EnvFault
 from dartsim.core.types import Task
-from dartsim.real.containers import ContainerLimits, DesktopFleet, DockerHost, official_spec
+from dartsim.real.containers import DesktopFleet, DockerHost
 from dartsim.real.containers.engine import connect
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.images import image_name
@@ -268,34 +267,6 @@ async def test_machines_fulfill_the_contract_of_saved_states(machine, tmp_path):
         provider = DesktopProvider(fleet, machine, options, saved=SavedStates(tmp_path))
         await check_snapshots(provider, TASK, other, act=act, same=near)
         assert fleet.num_held == 0
-
-
-@pytest.mark.docker
-@pytest.mark.soak
-async def test_osworlds_layout_runs_with_a_disk_of_the_hosts(machine, tmp_path):
-    client = connect(DockerHostConfig())
-    disk = tmp_path / "System.qcow2"
-    try:
-        container = client.containers.create(machine.image)
-        try:
-            parts, _ = container.get_archive("/System.qcow2")
-            with (tmp_path / "disk.tar").open("wb") as file:
-                file.writelines(parts)
-            with tarfile.open(tmp_path / "disk.tar") as tar:
-                tar.extract("System.qcow2", tmp_path, filter="data")
-        finally:
-            container.remove()
-    finally:
-        client.close()
-    limits = ContainerLimits(memory_mib=2048)
-    spec = official_spec(disk, kvm=False, image=machine.image, cores=2, ram_gib=1, disk_gib=6, limits=limits)
-
-    async with DockerHost(run="test") as host:
-        desktop = await start_desktop(host, spec, DesktopOptions(timeouts=TIMEOUTS))
-        try:
-            assert (await desktop.reset(TASK, seed=1)).screenshot.shape == (1080, 1920, 3)
-        finally:
-            await desktop.close()
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,6 @@ DESKTOP = DesktopSettings(
     ready=Readiness(change_seconds=5.0, quiet_seconds=0.1, poll_seconds=0.1, cap_seconds=5.0),
     settle=SettlingRules(cap_seconds=2.0),
     action_seconds=5.0,
-    key_seconds=0.02,
 )
 MOVE = "pyautogui.moveTo(3, 3)"
 

@@ -65,7 +65,7 @@ async def crash_the_panel(rig, container):
     assert code == 0, output
 
 
-LONG = f"pyautogui.write({'a' * 150!r})"  # some 3 s, in one request
+LONG = f"pyautogui.write({'a' * 800!r})"  # some 3 s, in one request
 EVERY_TIME = [
     # The engine refuses a call to a container that is paused or dead, where that comes before the request's end.
     (pause, {"action_uncertain", "call_refused"}, None),

@@ -68,12 +68,13 @@ def desktop_url(small_desktop) -> Iterator[str]:
     """The server of a small desktop that runs for the whole session; leave its screen as it is."""
     from anyio.from_thread import start_blocking_portal
 
+    from dartsim.real.osworld.connect import DesktopOptions
     from dartsim.real.osworld.provider import Starter
     from dartsim.real.osworld.settings import DesktopSettings
 
-    starter = Starter(small_desktop)
+    starter = Starter(small_desktop, DesktopOptions(settings=DesktopSettings(screen=(640, 480))))
     with start_blocking_portal() as portal:
-        desktop = portal.call(starter, DesktopSettings(screen=(640, 480)))
+        desktop = portal.call(starter)
         yield desktop.client.base_url
         portal.call(desktop.close)
         portal.call(starter.close)

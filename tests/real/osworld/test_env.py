@@ -6,7 +6,6 @@ import warnings
 from dataclasses import replace
 
 import gymnasium
-import numpy as np
 import pytest
 
 pytest.importorskip("httpx")
@@ -21,6 +20,8 @@ from dartsim.core.errors import EnvBroken, EnvFault
 from dartsim.core.types import Task
 from dartsim.envs.actions.model import Click, TypeText
 from dartsim.envs.mock.env import MockDesktop
+from dartsim.real.osworld import env as env_module
+from dartsim.real.osworld.connect import connect
 from dartsim.real.osworld.env import OSWorldEnv
 from dartsim.real.osworld.errors import ActionUncertain
 from dartsim.real.osworld.ready import Readiness, SettlingRules
@@ -98,20 +99,6 @@ def test_an_episode(make, vm):
     assert env.step("FAIL")[1] == 0.0
 
 
-def test_what_cannot_be_done_is_done_by_fail(make):
-    env = make()
-    env.reset()
-    assert env.step("FAIL")[1:3] == (1.0, True)
-    env.reset()
-    assert env.step("DONE")[1:3] == (0.0, True)
-
-
-def test_an_episode_may_be_cut_short(make):
-    env = make(turn_limit=1, task=TASK)
-    env.reset()
-    assert env.step("WAIT")[1:4] == (0.0, False, True)
-
-
 @pytest.mark.parametrize("size", [{}, {"width": 112, "height": 112}])
 @pytest.mark.parametrize("accessibility", [True, False])
 def test_its_spaces_are_the_mock_desktops(make, size, accessibility):
@@ -149,23 +136,29 @@ def test_a_desktop_that_is_not_there(standin, vm):
     env.close()
 
 
-def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
-    from dartsim.real.osworld.connect import DesktopOptions, connect
-
+@pytest.fixture
+def closed(monkeypatch):
+    """Which of the environment's desktops were closed, counted from 1."""
     started, closed = [], []
 
-    async def start(settings):
+    def noted(url, options):
+        started.append(options)
+        number = len(started)
+
         async def close():
-            closed.append(len(started))
+            closed.append(number)
 
-        started.append(settings)
-        return connect(url, DesktopOptions(settings=settings, server=ServerTraits()), close=close)
+        return connect(url, options, close=close)
 
-    env = OSWorldEnv(start=start, settings=SETTINGS, grammar="ui_tars")
-    assert started == []
+    monkeypatch.setattr(env_module, "connect", noted)
+    return closed
+
+
+def test_a_desktop_is_given_back_after_a_fault_and_at_the_end(vm, url, closed):
+    env = OSWorldEnv(base_url=url, settings=SETTINGS, server=ServerTraits(), grammar="ui_tars")
     env.reset()
     env.reset()
-    assert started == [replace(SETTINGS, grammar="ui_tars", shown=(320, 240))]
+    assert closed == []
     vm.fail("/screenshot", *["html500"] * 3)
     with pytest.raises(EnvBroken):
         env.step("Action: wait()")
@@ -179,34 +172,10 @@ def test_a_desktop_is_started_and_given_back(make, standin, vm, url):
     env.close()
 
 
-def test_an_environment_that_nobody_closes_gives_its_desktop_back(url):
-    from dartsim.real.osworld.connect import DesktopOptions, connect
-
-    closed = []
-
-    async def start(settings):
-        async def close():
-            closed.append(True)
-
-        return connect(url, DesktopOptions(settings=settings, server=ServerTraits()), close=close)
-
-    env = OSWorldEnv(start=start, settings=SETTINGS)
+def test_an_environment_that_nobody_closes_gives_its_desktop_back(url, closed):
+    env = OSWorldEnv(base_url=url, settings=SETTINGS, server=ServerTraits())
     env.reset()
     assert not closed
     del env
     gc.collect()
     assert closed
-
-
-def test_it_wants_one_way_to_get_a_desktop():
-    with pytest.raises(ValueError, match="one of base_url"):
-        OSWorldEnv()
-
-
-def test_it_draws(make, vm):
-    env = make(render_mode="rgb_array")
-    env.reset()
-    drawn = env.render()
-    assert drawn.dtype == np.uint8
-    drawn[:] = 0  # it is the receiver's own
-    assert (env.render() == vm.screen).all()

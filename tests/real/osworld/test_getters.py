@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dartsim.core.errors import TaskFileError
-from dartsim.real.osworld.errors import FetchFailed, Unscored, VmBadReply, VmLost
+from dartsim.real.osworld.errors import FetchFailed, VmBadReply, VmLost
 from dartsim.real.osworld.getters import GETTERS, check_getter
 from dartsim.real.osworld.replies import Executed
-from dartsim.real.scoring import FileInput
+from dartsim.real.scoring import FileInput, ScoreFault
 
 
 def given(tmp_path, name):
@@ -62,7 +62,7 @@ def test_gold_comes_from_the_web_or_the_task_folder(fakes, tmp_path):
 
 
 def test_a_file_that_a_step_has_kept(fakes, tmp_path):
-    with pytest.raises(Unscored, match="no step has made it"):
+    with pytest.raises(ScoreFault, match="no step has made it"):
         get(fakes, tmp_path, "cache_file", path="list")
     (tmp_path / "attempt").mkdir()
     (tmp_path / "attempt/list").touch()

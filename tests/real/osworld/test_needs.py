@@ -48,7 +48,7 @@ def test_applications_and_accounts_that_are_missing(given, lacks):
 def test_osworlds_machine_has_every_application_and_our_small_images_have_none():
     given = task(related_apps=["chrome", "vscode"])
     assert missing_needs(given, DesktopOffer()) == ()
-    assert [need.detail for need in missing_needs(given, offer_of("full"))] == ["Visual Studio Code", "Chrome"]
+    assert [need.detail for need in missing_needs(given, offer_of("vm"))] == ["Visual Studio Code", "Chrome"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ pytest.importorskip("httpx", reason="needs the extra `real`")
 from dartsim.core.errors import EnvBroken, ScoreUnavailable, TaskFileError, cause_of
 from dartsim.core.types import Task
 from dartsim.real.osworld import steps
-from dartsim.real.osworld.errors import SetupFailed, Unscored, VmBadReply, VmHung, VmLost, VmMissing
+from dartsim.real.osworld.errors import SetupFailed, VmBadReply, VmHung, VmLost, VmMissing
 from dartsim.real.osworld.replies import Executed
 from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.scoring import GetterValue, ScoreFault, ScorerFacts
@@ -29,8 +29,6 @@ def client_that_says(fakes, *answers, **faults):
 
 class FakeSandbox:
     """A pool of one sandbox, and that sandbox: its metrics give ``value``, or their result, its getters ``found``."""
-
-    inside = "/driver"
 
     def __init__(self, value=None, found=None):
         self.value, self.found = value, found
@@ -171,7 +169,7 @@ def test_a_desktop_that_fails_is_no_score(fakes, tmp_path, fault):
 
 
 def test_a_desktop_that_answers_nonsense_is_no_score(fakes, tmp_path):
-    with pytest.raises(Unscored) as caught:
+    with pytest.raises(ScoreFault) as caught:
         score(fakes, tmp_path, task(**YES), client_that_says(fakes, VmBadReply("junk", status=200)))
     assert caught.value.cause == "getter_failed"
     assert isinstance(caught.value, ScoreUnavailable)
@@ -179,7 +177,7 @@ def test_a_desktop_that_answers_nonsense_is_no_score(fakes, tmp_path):
 
 @pytest.mark.parametrize("value", [1.01, -0.5, float("nan"), float("inf"), 7])
 def test_a_number_that_is_no_score_is_no_score(fakes, tmp_path, value):
-    with pytest.raises(Unscored) as caught:
+    with pytest.raises(ScoreFault) as caught:
         score(fakes, tmp_path, task(func="number", result=numbers(value)[0]), pool=FakeSandbox())
     assert caught.value.cause == "score_out_of_range"
 

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from dartsim.core.errors import TaskFileError
 from dartsim.real.osworld.errors import FetchFailed
 from dartsim.real.osworld.fetch import Downloads, check_name, local_file
 
@@ -34,29 +33,9 @@ def serve(*replies):
     return httpx.MockTransport(handle), asked
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "../a", "a/../../b", "/etc/passwd", "C:\\a", "a\\..\\b", "\\\\host\\a", "a\0b", "./"]
-)
-def test_names_that_lead_out_are_refused(name):
-    with pytest.raises(TaskFileError):
-        check_name(name)
-
-
 @pytest.mark.parametrize("name", ["a", "a/b.txt", "a b", "..a", "a..", "Übung.xlsx", "a/./b"])
 def test_names_that_stay_inside_are_taken(name):
     check_name(name)
-
-
-def test_links_do_not_lead_out(fakes, tmp_path):
-    where = fakes.folder(tmp_path)
-    where.path.mkdir()
-    (where.path / "out").symlink_to(tmp_path)
-    (tmp_path / "secret").write_text("old")
-    (where.path / "file").symlink_to(tmp_path / "secret")
-    for name in ("out/x", "file"):
-        with pytest.raises(TaskFileError):
-            asyncio.run(where.write(name, b"new"))
-    assert (tmp_path / "secret").read_text() == "old"
 
 
 def test_a_file_is_downloaded_once(tmp_path):
@@ -118,13 +97,6 @@ def test_a_download_that_fails_leaves_nothing(tmp_path, replies, asked):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_redirection_does_not_lead_to_files_of_this_host(tmp_path):
-    transport, asked = serve(httpx.Response(302, headers={"location": "file:///etc/passwd"}))
-    with pytest.raises(FetchFailed):
-        fetch("https://a/b", folder=tmp_path, transport=transport)
-    assert asked == ["https://a/b"]
-
-
 def test_a_download_has_a_largest_size(tmp_path):
     transport, _ = serve(httpx.Response(200, content=b"12345"))
     with pytest.raises(FetchFailed, match="more than 4 bytes"):
@@ -151,14 +123,6 @@ def test_local_files_come_from_the_task_folders_only(tmp_path):
     for url in (secret.as_uri(), "file:///etc/passwd", (inside / "x/../../secret.txt").as_uri()):
         with pytest.raises(FetchFailed):
             fetch(url, **places)
-
-
-@pytest.mark.parametrize(
-    "url", ["ftp://a/b", "javascript:x", "//a/b", "/etc/passwd", "http://a", "http:///b", "smb://a/b"]
-)
-def test_other_urls_are_refused(tmp_path, url):
-    with pytest.raises(FetchFailed, match="found the URL"):
-        fetch(url, folder=tmp_path)
 
 
 def test_each_attempt_has_its_own_copy(fakes, tmp_path):

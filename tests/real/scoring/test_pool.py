@@ -1,7 +1,7 @@
 """The pool: as many calls at once as sandboxes, others wait; what broke is replaced, what may pass is tried again."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -31,28 +31,31 @@ class FakeSandbox:
         self.log.append("closed")
 
 
-@pytest.fixture
-def pool_of(monkeypatch) -> Callable[..., tuple[SandboxPool, list[str]]]:
-    def make(*, size: int = 2, faults: Sequence[ScoreFault] = (), **options) -> tuple[SandboxPool, list[str]]:
-        log: list[str] = []
-        left = list(faults)
+def pool_of(
+    *,
+    size: int = 2,
+    faults: Sequence[ScoreFault] = (),
+    start_faults: Sequence[ScoreFault] = (),
+    **options,
+) -> tuple[SandboxPool, list[str]]:
+    log: list[str] = []
+    left, at_start = list(faults), list(start_faults)
 
-        async def start(launcher) -> FakeSandbox:
-            await asyncio.sleep(10.0)
-            log.append("started")
-            return FakeSandbox(log, left)
+    async def start() -> Any:
+        await asyncio.sleep(10.0)
+        if at_start:
+            raise at_start.pop()
+        log.append("started")
+        return FakeSandbox(log, left)
 
-        monkeypatch.setattr("dartsim.real.scoring.pool.open_sandbox", start)
-        return SandboxPool(object(), size=size, **options), log
-
-    return make
+    return SandboxPool(start, size=size, **options), log
 
 
 def score(pool: SandboxPool) -> Awaitable[float]:
     return pool.run(lambda sandbox: sandbox.metric("any", (), {}))
 
 
-async def test_no_more_calls_run_at_once_than_there_are_sandboxes(pool_of):
+async def test_no_more_calls_run_at_once_than_there_are_sandboxes():
     pool, log = pool_of(size=2)
     async with pool:
         await pool.warm()
@@ -65,7 +68,7 @@ async def test_no_more_calls_run_at_once_than_there_are_sandboxes(pool_of):
     assert log == ["started", "started", "closed", "closed"]
 
 
-async def test_who_waits_has_its_deadline_stand_still(pool_of):
+async def test_who_waits_has_its_deadline_stand_still():
     events: list[tuple[float, str]] = []
     loop = asyncio.get_running_loop()
 
@@ -88,7 +91,7 @@ async def test_who_waits_has_its_deadline_stand_still(pool_of):
     assert events == [(began, "pause"), (began + 1.0, "resume")]
 
 
-async def test_a_call_that_died_with_its_sandbox_is_tried_once_more_in_another(pool_of):
+async def test_a_call_that_died_with_its_sandbox_is_tried_once_more_in_another():
     pool, log = pool_of(size=1, faults=[ScoreFault("died", cause="sandbox_died")])
     async with pool:
         assert await score(pool) == 0.5
@@ -100,7 +103,7 @@ async def test_a_call_that_died_with_its_sandbox_is_tried_once_more_in_another(p
     assert caught.value.cause == "sandbox_died"
 
 
-async def test_a_metric_that_fails_is_not_tried_again(pool_of):
+async def test_a_metric_that_fails_is_not_tried_again():
     pool, _ = pool_of(faults=[ScoreFault("no number", cause="metric_failed")])
     async with pool:
         with pytest.raises(ScoreFault):
@@ -108,7 +111,7 @@ async def test_a_metric_that_fails_is_not_tried_again(pool_of):
         assert await score(pool) == 0.5
 
 
-async def test_a_sandbox_is_replaced_after_its_share_of_calls(pool_of):
+async def test_a_sandbox_is_replaced_after_its_share_of_calls():
     pool, log = pool_of(size=1, calls=3)
     async with pool:
         for _ in range(7):
@@ -116,7 +119,7 @@ async def test_a_sandbox_is_replaced_after_its_share_of_calls(pool_of):
     assert log.count("started") == 3
 
 
-async def test_a_cancelled_call_takes_its_sandbox_with_it(pool_of):
+async def test_a_cancelled_call_takes_its_sandbox_with_it():
     pool, log = pool_of(size=1)
     async with pool:
         await pool.warm()
@@ -129,7 +132,7 @@ async def test_a_cancelled_call_takes_its_sandbox_with_it(pool_of):
     assert log == ["started", "closed", "started", "closed"]
 
 
-async def test_a_pool_that_closes_while_a_sandbox_is_replaced_leaves_none(pool_of):
+async def test_a_pool_that_closes_while_a_sandbox_is_replaced_leaves_none():
     pool, log = pool_of(size=1, calls=1)
     async with pool:
         await score(pool)
@@ -141,17 +144,12 @@ async def test_a_pool_that_closes_while_a_sandbox_is_replaced_leaves_none(pool_o
     assert log == ["started", "closed"]
 
 
-async def test_a_pool_whose_sandboxes_do_not_start_says_why_and_serves_again_when_they_do(pool_of, monkeypatch):
-    pool, _ = pool_of(size=1)
+async def test_a_pool_whose_sandboxes_do_not_start_says_why_and_serves_again_when_they_do():
+    faults = [ScoreFault("no engine", cause="sandbox_start_failed")] * 2
+    pool, _ = pool_of(size=1, start_faults=faults)
     async with pool:
-        with monkeypatch.context() as patched:
-
-            async def fail(launcher):
-                raise ScoreFault("no engine", cause="sandbox_start_failed")
-
-            patched.setattr("dartsim.real.scoring.pool.open_sandbox", fail)
-            with pytest.raises(ScoreFault, match="no engine"):
-                await score(pool)
+        with pytest.raises(ScoreFault, match="no engine"):
+            await score(pool)
         assert await score(pool) == 0.5
 
 

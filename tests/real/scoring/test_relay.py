@@ -40,7 +40,7 @@ def page() -> Iterator[str]:
 
 def fetched(sandbox, page, **options):
     async def call(inside):
-        async with desktop_relay({"chromium": page, "vlc": None}, inside.link, inside.inside, **options) as sockets:
+        async with desktop_relay({"chromium": page, "vlc": None}, inside.link, **options) as sockets:
             assert list(sockets) == ["chromium"]
             return await inside.getter("page", {"dest": "sub.html"}, sockets, "")
 
@@ -61,7 +61,7 @@ def test_no_more_passes_than_a_getter_may_move(sandbox, page):
 
 def test_a_desktop_that_is_gone_is_a_fault_even_if_the_getter_takes_it_for_an_empty_answer(sandbox):
     async def call(inside):
-        async with desktop_relay({"server": "http://127.0.0.1:1"}, inside.link, inside.inside) as sockets:
+        async with desktop_relay({"server": "http://127.0.0.1:1"}, inside.link) as sockets:
             return await inside.getter("guess", {}, sockets, "")
 
     with pytest.raises(ScoreFault) as caught:
@@ -88,7 +88,7 @@ def ask(sandbox, reply, *asked, name="asked", **config):
     async def call(inside):
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            async with desktop_relay({"server": url}, inside.link, inside.inside) as sockets:
+            async with desktop_relay({"server": url}, inside.link) as sockets:
                 return await inside.getter(name, {"ask": asked, "with": ["/a"], **config}, sockets, "")
 
     try:
@@ -174,8 +174,8 @@ def test_a_connection_that_is_cut_at_the_end_of_a_call_is_no_error():
         writers = []
         desktop = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
         url = f"http://127.0.0.1:{desktop.sockets[0].getsockname()[1]}"
-        async with desktop_relay({"server": url}, folder, str(folder)) as sockets:
-            _, writer = await asyncio.open_unix_connection(sockets["server"])
+        async with desktop_relay({"server": url}, folder):
+            _, writer = await asyncio.open_unix_connection(folder / "server")
             await asyncio.sleep(0.05)
         for each in (writer, *writers):
             each.close()

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from dartsim.real.scoring import FileInput, ScoreFault
-from dartsim.real.scoring.sandbox import CODE, supervisor_command
+from dartsim.real.scoring.container import supervisor_command
+from dartsim.real.scoring.sandbox import CODE
 
 pytestmark = pytest.mark.docker
 

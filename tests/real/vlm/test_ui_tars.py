@@ -103,22 +103,6 @@ def test_dart_shows_the_first_screenshot_in_the_first_message(qwen):
     assert prompt_text(vlm, [CLICK, CLICK]).endswith(third)
 
 
-@pytest.mark.parametrize("kind", ["ui_tars_1_5", "dart"])
-def test_positions_are_those_of_the_library(qwen, kind):
-    import torch
-
-    vlm = qwen.qwen_model(style(kind, max_images=2))
-    for replies in ([], [CLICK], [CLICK, CLICK]):
-        prompt = vlm.prompts.build(*turns(replies))
-        ids = torch.from_numpy(prompt.tokens)[None]
-        kinds = (ids == vlm.vocabulary.image).int()
-        grids = torch.tensor([[1, *picture.grid] for picture in prompt.pictures])
-        wanted, _ = vlm.model.model.get_rope_index(ids, mm_token_type_ids=kinds, image_grid_thw=grids)
-        assert np.array_equal(wanted[:, 0].numpy(), prompt.positions)
-        starts = np.flatnonzero((prompt.tokens[1:] == qwen.IMAGE) & (prompt.tokens[:-1] != qwen.IMAGE)) + 1
-        assert tuple(starts) == prompt.image_starts
-
-
 @pytest.mark.parametrize(
     ("reply", "shown"),
     [
