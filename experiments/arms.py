@@ -19,7 +19,7 @@ from dartsim.lab.comparison import over_seeds
 from dartsim.lab.sweep import ArmRun
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
-from experiments.study import HALF_INTERVAL, Experiment, Figures, Options, Rows, StudyPicture, recorded_line, rows_of
+from experiments.study import HALF_INTERVAL, Experiment, Figures, Options, Rows, StudyPicture, recorded_line
 
 FILE = Path(__file__).with_name("studies.toml")
 
@@ -90,7 +90,6 @@ OF_TABLES = {
     "figures",
     "published",
     "arms",
-    "tables",
     "axes",
     "quick_axes",
     "changes",
@@ -202,26 +201,6 @@ class ArmStudy:
         return {"arms": written, **self.whole(written), "config": {"hours": hours}}
 
 
-def entries(recorded: Figures, *, published: Mapping[str, float] | None = None) -> Iterator[Figures]:
-    """Yield each recorded arm as an entry of a table: its names, its figures, and these over published ones."""
-    for arm in recorded["arms"]:
-        over = {name: arm["figures"][name]["mean"] / known for name, known in (published or {}).items()}
-        yield {**arm, **arm["figures"], "over_published": over}
-
-
-def declared_table(study: Mapping[str, Any], table: Mapping[str, Any]) -> Callable[[Figures], Rows]:
-    """Return a table of the file: a row for each arm, or a column if it is ``transposed``."""
-
-    def rows(recorded: Figures) -> Rows:
-        head, lines = rows_of(table["columns"], entries(recorded, published=study.get("published")))
-        if not table.get("transposed"):
-            return head, lines
-        turned = list(zip(head, *lines, strict=True))
-        return turned[0], turned[1:]
-
-    return rows
-
-
 def provenance(recorded: Figures) -> str:
     """Return with which seeds, hours and commit arms were recorded."""
     hours = recorded["config"]["hours"]
@@ -240,14 +219,13 @@ def arm_study(
     pictures: Mapping[str, StudyPicture] | None = None,
     **hooks: Any,
 ) -> Experiment:
-    """Return a study of the file, with its tables there, further ``tables``, ``pictures`` and hooks of ``ArmStudy``."""
+    """Return a study of the file, with ``tables``, ``pictures`` and hooks of ``ArmStudy``."""
     study = studies()[name]
-    own = {mark: declared_table(study, table) for mark, table in study.get("tables", {}).items()}
     return Experiment(
         name=name,
         about=study["about"],
         measure=ArmStudy(study, **hooks).measure,
-        tables={**own, f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
+        tables={f"{name.replace('_', '-')}-provenance": provenance, **(tables or {})},
         pictures=pictures or {},
         seeds=study.get("seeds", 3),
     )

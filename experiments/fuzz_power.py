@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from math import ceil
 
 from dartsim.fuzz import Chunk, Tally, run_case, search, shrink
 from dartsim.fuzz.runner import CaseResult
 from dartsim.fuzz.space import DRAWN, known_presets, long_case
 from dartsim.lab.sweep import ArmRun
-from dartsim.real.machine import usable_cores
 from experiments.planted_bugs import MUTATIONS
 from experiments.study import Experiment, Figures, Options, short_commit
 
@@ -33,14 +33,13 @@ HOSTILE_HOURS, CASE_HOURS = 10_000, 24
 def measure(options: Options) -> Figures:
     """Look for every planted bug, then search every preset, then run every preset for hours."""
     bugs = planted_bugs(options)
-    speed, presets = drawn_cases(options)
+    presets = drawn_cases(options)
     operation = hostile_operation(options)
     hours = sum(row["hours"] for row in operation)
     return {
         "bugs": bugs,
         "planted_total": len(bugs),
         "planted_found": sum(bug["found"] == len(bug["runs"]) for bug in bugs),
-        "speed": speed,
         "presets": presets,
         "operation": operation,
         "seeds_searched": sum(row["runs"] for row in (*presets, *operation)),
@@ -86,52 +85,17 @@ def find_bug(job: tuple[str, int, bool]) -> Figures:
     return {**facts, "runs": result.tally.runs, "cpu_seconds": round(result.tally.cpu_seconds, 2)}
 
 
-def drawn_cases(options: Options) -> tuple[dict[str, float], list[Figures]]:
-    """Search every preset; return the speed and what was searched."""
-    rounds, runs = (1, 5) if options.quick else (2, 40)
-    names = [DRAWN, *known_presets()]
-    began = time.monotonic()
-    chunks = [ArmRun(name, n, Chunk(1, n, preset=name, runs=runs)) for name in names for n in range(rounds)]
-    searched = options.sweep(search_chunk, chunks, "presets")
-    minutes = (time.monotonic() - began) / 60.0
-    presets = []
-    for number, name in enumerate(names):
-        own = searched[number * rounds : (number + 1) * rounds]
-        failures = [failure for chunk in own for failure in chunk["failures"]]
-        presets.append(
-            {
-                "preset": name,
-                "runs": sum(chunk["runs"] for chunk in own),
-                "hours": round(sum(chunk["hours"] for chunk in own), 2),
-                "violations": len(failures),
-                "failures": failures,
-            }
-        )
-    total = {name: sum(chunk[name] for chunk in searched) for name in ("runs", "hours", "cpu_seconds")}
-    speed = {
-        "processes": usable_cores(),
-        "wall_minutes": minutes,
-        "runs_per_minute": total["runs"] / minutes,
-        "simulated_hours_per_minute": total["hours"] / minutes,
-        "runs_per_cpu_second": total["runs"] / total["cpu_seconds"],
-        "desktop_hours": sum(chunk["desktop_hours"] for chunk in searched),
-        "faults_injected": float(sum(chunk["injected"] for chunk in searched)),
-    }
-    return speed, presets
+def drawn_cases(options: Options) -> list[Figures]:
+    """Search drawn cases of every preset; return what was searched."""
+    chunks = [Chunk(1, 0, preset=name, runs=5 if options.quick else 80) for name in (DRAWN, *known_presets())]
+    return options.sweep(search_chunk, [ArmRun(chunk.preset, 0, chunk) for chunk in chunks], "presets")
 
 
 def search_chunk(chunk: Chunk) -> Figures:
     """Search one chunk."""
     logging.disable(logging.CRITICAL)
     result = search(chunk, clock=time.process_time)
-    return {
-        "runs": result.tally.runs,
-        "hours": result.tally.hours,
-        "cpu_seconds": result.tally.cpu_seconds,
-        "desktop_hours": result.tally.env_seconds / 3600.0,
-        "injected": sum(result.tally.injected.values()),
-        "failures": [] if result.failure is None else [_as_json(result.failure)],
-    }
+    return searched(chunk.preset, result.tally, [] if result.failure is None else [result.failure])
 
 
 def hostile_operation(options: Options) -> list[Figures]:
@@ -146,37 +110,36 @@ def operate(job: tuple[str, int, int]) -> Figures:
     """Run the long cases of one preset."""
     name, cases, hours = job
     logging.disable(logging.CRITICAL)
-    began, tally, failures = time.process_time(), Tally(), []
+    began, tally, failures = time.process_time(), Tally(), list[CaseResult]()
     for seed in range(cases):
         result = run_case(long_case(name, seed, hours=hours))
         tally.count(result)
         if result.failed:
-            failures.append(_as_json(result))
+            failures.append(result)
+    tally.cpu_seconds = time.process_time() - began
+    return searched(name, tally, failures)
+
+
+def searched(preset: str, tally: Tally, failures: Sequence[CaseResult]) -> Figures:
+    """Return what was searched of a preset."""
     return {
-        "preset": name,
+        "preset": preset,
         "runs": tally.runs,
         "hours": round(tally.hours, 2),
-        "cpu_seconds": round(time.process_time() - began, 2),
+        "cpu_seconds": round(tally.cpu_seconds, 2),
         "violations": len(failures),
-        "failures": failures,
+        "failures": [{"text": failure.text, "token": failure.case.token()} for failure in failures],
     }
 
 
-def _as_json(failure: CaseResult) -> dict[str, str]:
-    return {"text": failure.text, "token": failure.case.token()}
-
-
 def provenance(figures: Figures) -> str:
-    """What was searched in all, how fast, and where."""
-    speed = figures["speed"]
+    """What was searched in all, and how fast."""
     return (
         f"{figures['planted_found']} of {figures['planted_total']} planted bugs were found with every seed. "
         f"{figures['seeds_searched']:,} runs, {figures['simulated_hours']:,.0f} cluster-hours, "
         f"{figures['violations']} violations; an hour of hostile operation takes "
-        f"{figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds. Drawn cases: {speed['runs_per_cpu_second']:.0f} "
-        f"per CPU second, {speed['runs_per_minute']:.0f} per minute on {speed['processes']:.0f} cores, "
-        f"{speed['faults_injected']:,.0f} faults injected. `python -m experiments.fuzz_power`, commit "
-        f"{short_commit(figures)}.\n"
+        f"{figures['cpu_seconds_per_cluster_hour']:.3f} CPU seconds (`python -m experiments.fuzz_power`, commit "
+        f"{short_commit(figures)}).\n"
     )
 
 

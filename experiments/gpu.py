@@ -1,26 +1,23 @@
-"""What a GPU does with the parts of a run: learner, memory, speed, an engine and its weight sync.
+"""What a GPU does with a learner: its step, its speed and its memory.
 
-    python -m experiments.gpu --record          on the first GPU; with DARTSIM_VLLM_PYTHON, an engine too
+    python -m experiments.gpu --record          on the first GPU
     python -m experiments.gpu --quick           fewer repeats
     python -m experiments.gpu --device cpu      the same code where there is no GPU; its figures mean nothing
 
 Without a CUDA device it exits with status 2. Everything goes through the components of a run: ``FsdpLearner`` with one
-rank or the ``GradientSteps`` of that rank, ``VllmWorker`` over a ``LocalEngine``.
+rank or the ``GradientSteps`` of that rank. Engines on a GPU: ``experiments.real_loop --set vllm.device=cuda``.
 
 - *parity*: one step of one rank on the GPU, in float32 and in bfloat16, against float32 on the processor;
 - *learner*: layers of a 7B model in bfloat16 with checkpointing, attempts of 14 turns, up to five screenshots at 1080p:
   several turns in one sequence beside one turn a sequence, a plain loop of transformers, and TRL; memory beside the
-  estimate of ``dartsim check``; the attention kernels that ran;
-- *engine*: vLLM beside it on the same GPU, weights by files, without NCCL.
+  estimate of ``dartsim check``; the attention kernels that ran.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import itertools
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dartsim.config.sections.vllm import VllmConfig
 from dartsim.core.errors import ConfigError
-from dartsim.core.install import VLLM_PYTHON, install_command
-from dartsim.core.sync_modes import SyncMode
+from dartsim.core.install import install_command
 from dartsim.core.types import (
     Attempt,
     Batch,
@@ -44,12 +39,10 @@ from dartsim.core.types import (
     Group,
     Observation,
     Reply,
-    Request,
     Task,
     Trajectory,
     Turn,
     Turns,
-    Weights,
 )
 from dartsim.lab.memory import GIB, learner_memory
 from dartsim.lab.model_shapes import ModelShape, read_shape
@@ -76,7 +69,6 @@ def measure(options: Options) -> Figures:
         "device_name": "processor" if device == "cpu" else gpu_name(),
         "parity": parity(device, precisions),
         "learner": speed(device, small=small, updates=1 if options.quick else 2, say=options.console.print),
-        "engine": engine(device, loads=3 if options.quick else 10, small=small),
         "config": {"small": small, "precisions": list(precisions)},
     }
 
@@ -418,83 +410,6 @@ def peak_flops(device: Device) -> float | None:
     return next((flops for part, flops in PEAK_FLOPS.items() if part in name), None)
 
 
-def engine(device: Device, *, loads: int, small: bool) -> dict[str, Any] | None:
-    """Serve the model with vLLM and change its weights while it serves, by files; None without vLLM.
-
-    Returns:
-        Seconds until it serves, tokens a second of 32 requests at once, and seconds of a change in mode ``keep``.
-    """
-    if not os.environ.get(VLLM_PYTHON):
-        return None
-    return asyncio.run(_engine(device, loads, small))
-
-
-async def _engine(device: Device, loads: int, small: bool) -> dict[str, Any]:
-    from dartsim.real.engines.launcher import LocalEngine
-    from dartsim.real.engines.options import EngineOptions
-    from dartsim.real.engines.request_codec import RequestCodec
-    from dartsim.real.engines.worker import VllmWorker
-    from dartsim.real.vlm import build
-    from dartsim.real.vlm.export import export
-
-    loop = asyncio.get_running_loop()
-    config = tiny_model()
-    with TemporaryDirectory(prefix="gpu-engine-") as folder:
-        vlms = [build(config, seed=seed) for seed in (0, 1)]
-        folders = [export(vlm, Path(folder) / f"version-{number}") for number, vlm in enumerate(vlms)]
-        options = EngineOptions(
-            vllm=VllmConfig(
-                python=os.environ[VLLM_PYTHON],
-                device=device,
-                dtype="bfloat16" if device == "cuda" else "float32",
-                gpu_memory_share=0.4,
-                max_model_len=4_096 if device == "cuda" else 512,
-                max_num_seqs=32,
-                start_seconds=1_800.0,
-            ),
-            model=str(folders[0]),
-            max_images=1,
-            devices=(0,) if device == "cuda" else (),
-        )
-        worker = VllmWorker(
-            0,
-            LocalEngine(options, Path(folder) / "logs"),
-            RequestCodec(vlms[0]),
-            weights=Weights(0, str(folders[0])),
-        )
-        began = loop.time()
-        async with worker:
-            start_seconds = loop.time() - began
-            asking = [asyncio.create_task(_turns(worker, number, 4)) for number in range(32)]
-            began = loop.time()
-            tokens = sum(await asyncio.gather(*asking))
-            speed_seconds = loop.time() - began
-            asking = [asyncio.create_task(_turns(worker, number, 4)) for number in range(8)]
-            times = []
-            for version in range(1, loads + 1):
-                began = loop.time()
-                await worker.load(Weights(version, str(folders[version % 2])), SyncMode.KEEP)
-                times.append(loop.time() - began)
-            answered = await asyncio.gather(*asking)
-    return {
-        "start_seconds": round(start_seconds, 2),
-        "tokens_per_second": round(tokens / speed_seconds, 1),
-        "sync_seconds": round(median(times), 3),
-        "lost_requests": sum(not one for one in answered),
-    }
-
-
-async def _turns(worker: Any, number: int, count: int) -> int:
-    """Ask turn after turn; return the tokens of all replies."""
-    tokens = 0
-    for turn in range(count):
-        screen = np.full((112, 112, 3), 16 * number % 256, dtype=np.uint8)
-        attempt = Attempt(number, Task(str(number), "press"), 0, 0, 100 * number + turn, 1, 0)
-        reply = await worker.generate(Request(attempt, 0, Observation(screen, "press"), []))
-        tokens += reply.response_tokens
-    return tokens
-
-
 def summary(figures: Figures) -> str:
     """What was measured, in sentences."""
     lines = [f"On {figures['device_name']}."]
@@ -514,13 +429,6 @@ def summary(figures: Figures) -> str:
         memory = "" if row["peak_gib"] is None else f", {row['peak_gib']:.1f} GiB"
         seconds = f"{row['seconds_per_update']:.2f} s an update"
         lines.append(f"{variant}: {row['turns_per_second']:.2f} turns/s ({seconds}{mfu}{memory})")
-    if (served := figures["engine"]) is None:
-        lines.append("no engine was measured: it takes DARTSIM_VLLM_PYTHON")
-    else:
-        lines.append(
-            f"engine: {served['tokens_per_second']:,.0f} tokens/s, weights synced in {served['sync_seconds']:.2f} s, "
-            f"{served['lost_requests']} requests lost"
-        )
     return "\n\n".join(lines) + "\n"
 
 

@@ -168,7 +168,7 @@ def write_json(value: Any, target: str) -> None:
 
 
 def result(value: Any, json_file: str | None) -> TextConsole:
-    """Write a command's result as JSON if asked, and return the console for its text: silent if the JSON is there."""
+    """Write a result as JSON if asked; return the console for its text, silent if JSON takes standard output."""
     if json_file is not None:
         write_json(value, json_file)
     return silent if json_file == "-" else out

@@ -16,7 +16,7 @@ import typer
 
 from dartsim.cli.command_group import plugin_words
 from dartsim.cli.console import errors, result
-from dartsim.cli.options import FaultProfile, Json, OnOption, Out, Processes, new_folder, refuse_unwritable
+from dartsim.cli.options import FaultProfile, Json, Out, Processes, new_folder, refuse_unwritable
 from dartsim.cli.signals import INTERRUPTED
 from dartsim.core.errors import no_such
 from dartsim.core.words import plural
@@ -36,7 +36,6 @@ def fuzz(
             help="A preset or a TOML file; drawn (schedulers drawn from all rules); or all (each preset in turn)."
         ),
     ] = "drawn",
-    on: OnOption = None,
     token: Annotated[
         str | None,
         typer.Option(
@@ -58,13 +57,13 @@ def fuzz(
 
     It runs the production code on tiny clusters in virtual time, with random schedulers, latencies, faults and orders
     of events, and checks every rule. Once all faults are over, every component must make progress again. A failure is
-    simplified as far as possible and printed as a command that replays it exactly. With --on, the tiny clusters have
-    the latencies and speeds of CLUSTER. Exit code 1: a failure was found, or the replayed one failed again.
+    simplified as far as possible and printed as a command that replays it exactly. Exit code 1: a failure was found, or
+    the replayed one failed again.
 
     Examples:
         dartsim fuzz
         dartsim fuzz coupled --seconds 3600 --faults osworld
-        dartsim fuzz my.toml --on cluster.toml
+        dartsim fuzz my.toml
         dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations
         dartsim fuzz --replay TOKEN --out failure
     """
@@ -83,7 +82,7 @@ def fuzz(
     try:
         with _silence(), executor_for(workers) as executor, PrintedProgress(console=errors) as progress:
             bar = progress.add_task("searching", total=seconds, live="")
-            for chunk in _search(executor, 2 * workers, presets, faults, seed, began + seconds, on):
+            for chunk in _search(executor, 2 * workers, presets, faults, seed, began + seconds):
                 tally.add(chunk.tally)
                 failures += [] if chunk.failure is None else [chunk.failure]
                 live = f"{tally.runs} runs, {tally.hours:.1f} simulated h, {len(tally.injected)} kinds of faults"
@@ -109,7 +108,6 @@ def fuzz(
         "seed": seed,
         "presets": presets,
         "fault_profile": faults,
-        "cluster": on,
         "faults_injected": dict(sorted(tally.injected.items())),
         "schedulers": dict(sorted(tally.schedulers.items())),
     }
@@ -197,7 +195,6 @@ def _search(
     faults: str,
     seed: int,
     until: float,
-    cluster: str | None,
 ) -> Iterator[ChunkResult]:
     """Yield the results of chunks until the time is up, or a chunk and those beside it have failed."""
     from dartsim.fuzz import Chunk
@@ -207,7 +204,7 @@ def _search(
     runs = CHUNK_RUNS if len(presets) == 1 else PRESET_RUNS
     while not found and time.monotonic() < until:
         numbers = range(number, number + num_chunks)
-        chunks = [Chunk(seed, n, presets[n % len(presets)], faults, cluster, runs=runs) for n in numbers]
+        chunks = [Chunk(seed, n, presets[n % len(presets)], faults, runs=runs) for n in numbers]
         number += num_chunks
         for _, ended in executor.run(partial(_search_chunk, until), chunks):
             found |= ended.failure is not None

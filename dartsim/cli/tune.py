@@ -31,6 +31,7 @@ from dartsim.observe.rundir import STUDY_PAGE
 if TYPE_CHECKING:
     from dartsim.lab.gate import Comparison
     from dartsim.lab.study import Study, StudySpec, Trial
+    from dartsim.lab.sweep import Results
 
 JOURNAL, BEST, FRONT = "study.log", "best.toml", "front-{}.toml"
 DEFAULT = "steady_turns_per_minute"
@@ -79,8 +80,8 @@ def tune(
 ) -> None:
     r"""Find better settings by simulation, and write them as a TOML file for the real run.
 
-    The study is stored in FOLDER/study.log: the same command with --out FOLDER resumes it, after Ctrl-C or with a
-    larger --budget.
+    Trials that a study beside it simulated with the same code are not repeated. The study is stored in
+    FOLDER/study.log: the same command with --out FOLDER resumes it, after Ctrl-C or with a larger --budget.
 
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
@@ -168,12 +169,13 @@ def search(
     """
     from dartsim.lab.study import Study
     from dartsim.lab.study_document import TRIALS
+    from dartsim.lab.sweep import RESULTS, Results
 
     study = Study(spec, folder / JOURNAL)
     errors.say(f"study: {folder} (resume with --out {folder})")
     resumable = f"the same command with --out {folder} resumes"
     with report_interrupt(lambda: f"interrupted after {len(study.trials())} trials; {resumable}"):
-        fresh = _run(study, budget, fresh_seeds, processes)
+        fresh = _run(study, budget, fresh_seeds, processes, Results(folder.parent / RESULTS))
     results, document = _write(study, fresh, folder)
     console = result(results, json_file)
     for each in document["tables"]:
@@ -186,15 +188,17 @@ def search(
         raise typer.Exit(1)
 
 
-def _run(study: Study, budget: int, fresh_seeds: int, processes: int | None) -> Comparison | None:
+def _run(study: Study, budget: int, fresh_seeds: int, processes: int | None, results: Results) -> Comparison | None:
     """Run a study with a progress bar; then compare the best settings, if any, with fresh seeds."""
+    from dartsim.lab.jobs import RememberedJobs
     from dartsim.lab.progress import progress_bar
     from dartsim.lab.study import fresh_comparison
     from dartsim.lab.sweep import WithProgress, executor_for
     from dartsim.real.machine import usable_cores
 
     done = len(study.trials())
-    with executor_for(processes) as executor, progress_bar(errors) as progress:
+    with executor_for(processes) as chosen, progress_bar(errors) as progress:
+        executor = RememberedJobs(chosen, results)
         bar = progress.add_task("trials", total=max(budget, done), completed=done, live=_live(study))
         study.run(
             budget,

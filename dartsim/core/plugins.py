@@ -35,7 +35,7 @@ def load_plugins() -> None:
         use_plugin(module)
 
 
-def use_plugin(module: str, named_by: str = "--plugin") -> None:
+def use_plugin(module: str) -> None:
     """Import a module that registers components, here and in every process started from here.
 
     The module may be in the working directory.
@@ -43,15 +43,15 @@ def use_plugin(module: str, named_by: str = "--plugin") -> None:
     Raises:
         ConfigError: If it cannot be imported.
     """
-    _check_name(module, named_by)
+    _check_name(module, "--plugin")
     try:
         import_module_here(module)
     except ImportError as error:
         raise ConfigError(
-            f"{named_by} {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
+            f"--plugin {module}: {error}; wanted a module that Python can import: install it, or start in its folder"
         ) from None
     except Exception as error:
-        raise ConfigError(f"{named_by} {module} cannot be imported: {describe(error)}") from error
+        raise ConfigError(f"--plugin {module} cannot be imported: {describe(error)}") from error
     os.environ[VARIABLE] = ",".join(dict.fromkeys([*used_plugins(), module]))
 
 

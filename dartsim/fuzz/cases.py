@@ -14,7 +14,7 @@ from typing import Any
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
 
-FORMAT = 4
+FORMAT = 5
 """Format of tokens; others are refused."""
 
 Choice = str | int | float | bool | None
@@ -35,7 +35,6 @@ class Case:
         choices: Value of each dimension; missing dimensions have their simplest value.
         faults: Fault windows, in any order; see ``fault_window``.
         profile: Fault rates until all faults end: a value of ``cluster.faults.profile``.
-        cluster: Cluster with its latencies and speeds (``dartsim.config.load.workload``); None: those of its choices.
     """
 
     preset: str
@@ -43,7 +42,6 @@ class Case:
     choices: Mapping[str, Choice] = field(default_factory=lambda: MappingProxyType({}))
     faults: tuple[FaultWindow, ...] = ()
     profile: str = "none"
-    cluster: str | None = None
 
     def token(self) -> str:
         """Return the case as one word for ``from_token``."""
@@ -54,7 +52,6 @@ class Case:
             "choices": dict(self.choices),
             "faults": [[fault.kind, fault.at_seconds, fault.lasts_seconds, fault.target] for fault in self.faults],
             "profile": self.profile,
-            **({} if self.cluster is None else {"cluster": self.cluster}),
         }
         text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
         return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
@@ -75,7 +72,7 @@ def from_token(token: str) -> Case:
                 "replay it with the version that printed it"
             )
         faults = tuple(fault_window(*fault) for fault in tree["faults"])
-        return Case(tree["preset"], tree["seed"], tree["choices"], faults, tree["profile"], tree.get("cluster"))
+        return Case(tree["preset"], tree["seed"], tree["choices"], faults, tree["profile"])
     except (binascii.Error, zlib.error, ValueError, KeyError, TypeError):
         raise ConfigError(
             f"{token[:40]!r} is not a token of `dartsim fuzz`; give the whole word that it printed"

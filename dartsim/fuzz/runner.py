@@ -94,7 +94,7 @@ class _CaseRun:
         for fault in case.faults:
             kind_named(fault.kind)
         self.case = case
-        self.prepared = _models(case.preset, tuple(sorted(case.choices.items())), case.profile, case.cluster)
+        self.prepared = _models(case.preset, tuple(sorted(case.choices.items())), case.profile)
         self.settings = CaseSettings(case.choices)
         self.config = self.prepared.config
         self.keep = keep
@@ -346,9 +346,9 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
 
 
 @lru_cache(maxsize=64)
-def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, cluster: str | None) -> PreparedRun:
+def _models(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> PreparedRun:
     """Prepare a case's configuration, with the case's success rate for every task."""
-    case = Case(preset, 0, dict(choices), (), profile, cluster)
+    case = Case(preset, 0, dict(choices), (), profile)
     prepared = prepare(config_of(case))
     settings = CaseSettings(case.choices)
     held_out = [Task(f"held-out-{number}", "Do it.") for number in range(settings["held_out"])]

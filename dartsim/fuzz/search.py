@@ -27,7 +27,6 @@ class Chunk:
     number: int
     preset: str = DRAWN
     faults: str = "hostile"
-    cluster: str | None = None
     mutation: Mutation | None = None
     runs: int = CHUNK_RUNS
 
@@ -51,7 +50,7 @@ class Tally:
         choices = result.case.choices
         self.runs += 1
         self.seconds += result.seconds
-        self.env_seconds += result.seconds * int(choices.get("envs", 1) or 1)
+        self.env_seconds += result.seconds * int(choices.get("rollout.num_envs", 1) or 1)
         self.injected.update(result.injected)
         self.schedulers[_scheduler(result.case)] += 1
 
@@ -80,7 +79,7 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
     began = clock() if clock is not None else 0.0
     with fast_memory():
         for _ in range(chunk.runs):
-            result = run_case(draw_case(rng, chunk.preset, chunk.faults, chunk.cluster), mutation=chunk.mutation)
+            result = run_case(draw_case(rng, chunk.preset, chunk.faults), mutation=chunk.mutation)
             tally.count(result)
             if result.failed:
                 failure = result
@@ -96,8 +95,8 @@ def search(chunk: Chunk, *, clock: Callable[[], float] | None = None, until: flo
 def _scheduler(case: Case) -> str:
     if case.preset != DRAWN:
         return case.preset
-    lockstep = ", lockstep" if case.choices.get("lockstep") else ""
-    return f"{case.choices.get('unit', 'rollout')}, {case.choices.get('sync', 'drain')}{lockstep}"
+    lockstep = ", lockstep" if case.choices.get("rollout.lockstep") else ""
+    return f"{case.choices.get('rollout.unit', 'rollout')}, {case.choices.get('rollout.sync.mode', 'drain')}{lockstep}"
 
 
 MAX_RUNS = 400

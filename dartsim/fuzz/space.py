@@ -1,5 +1,7 @@
 """The space of cases: dimensions, each with its simplest value first; and the configuration of a case.
 
+A dimension whose name is the key of a setting is that setting; the others decide several settings.
+
 Clusters are tiny and their latencies short, so that a run is minutes of virtual time and milliseconds of real time.
 Draws are swarms: each case varies only some dimensions and kinds of faults, which finds more failures than varying
 all of them.
@@ -15,10 +17,8 @@ from typing import Any
 import numpy as np
 
 from dartsim.config import Config, from_tree, merge, presets
-from dartsim.config.load import apply_profile, scheduler, workload
+from dartsim.config.load import scheduler
 from dartsim.config.schema import FaultWindow
-from dartsim.config.sections.cluster import EnvConfig
-from dartsim.config.sections.rollout import LimitsConfig
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place, fault_kinds
@@ -30,26 +30,26 @@ BASE = "dart-measured"
 """Base of drawn schedulers."""
 
 SHAPE: Mapping[str, Sequence[Choice]] = {
-    "envs": (1, 2, 3, 4, 6),
-    "workers": (1, 2, 3),
-    "hosts": (1, 2),
-    "starts": (2, 1),
-    "warm": (0, 1, 2),
-    "turns": (2, 1, 4, 6),
-    "tasks": (1, 2, 5),
+    "rollout.num_envs": (1, 2, 3, 4, 6),
+    "rollout.num_workers": (1, 2, 3),
+    "cluster.hosts.count": (1, 2),
+    "cluster.hosts.concurrent_starts": (2, 1),
+    "rollout.warm_envs": (0, 1, 2),
+    "rollout.max_turns": (2, 1, 4, 6),
+    "tasks.count": (1, 2, 5),
     "groups": (1, 2),
     "more_groups": (0, 1),
-    "attempts": (2, 1, 3),
+    "curation.attempts.group_size": (2, 1, 3),
     "success": (0.5, 1.0, 0.1),
     "latencies": ("even", "desktop-small", "dart"),
-    "engine": ("shared", "batch", "fluid"),
-    "hop_seconds": (0.0, 1.0),
-    "control_seconds": (0.0, 0.5),
-    "reload_seconds": (10.0, 30.0, 1.0),
-    "update_seconds": (20.0, 60.0, 5.0),
+    "cluster.engine.model": ("shared", "batch", "fluid"),
+    "cluster.engine.overhead_seconds": (0.0, 1.0),
+    "cluster.engine.control_seconds": (0.0, 0.5),
+    "cluster.engine.reload_seconds": (10.0, 30.0, 1.0),
+    "cluster.learner.fixed_seconds": (20.0, 60.0, 5.0),
     "limits": ("all long", "short step", "short request", "short lease", "short start"),
-    "start_tries": (3, 1),
-    "request_tries": (3, 1, 10),
+    "rollout.start_tries": (3, 1),
+    "rollout.request_tries": (3, 1, 10),
     "fault_seconds": (60, 120, 300),
     "healed": (True, False),
     "delay_share": (0.0, 0.02, 0.1),
@@ -58,21 +58,21 @@ SHAPE: Mapping[str, Sequence[Choice]] = {
 """The cluster, its latencies, and the run."""
 
 SCHEDULER: Mapping[str, Sequence[Choice]] = {
-    "unit": ("rollout", "task", "batch"),
-    "lockstep": (False, True),
-    "sync": ("drain", "keep", "restart"),
+    "rollout.unit": ("rollout", "task", "batch"),
+    "rollout.lockstep": (False, True),
+    "rollout.sync.mode": ("drain", "keep", "restart"),
     "at_a_time": (1, 2, "all"),
     "routing": ("least_in_flight", "session_affine"),
-    "attempts_rule": ("fixed", "by_success"),
-    "replacements": (2, 0, 1),
+    "curation.attempts.rule": ("fixed", "by_success"),
+    "curation.attempts.max_replacements": (2, 0, 1),
     "filters": (False, True),
     "bound": (None, 0, 1, 2),
     "measured_by": ("oldest", "newest"),
     "ahead": (None, 0, 1, 5),
-    "turn_limit": ("fixed", "by_success"),
-    "pool": (False, True),
-    "task_filter": (1.0, 0.7),
-    "wait_for_sync": (False, True),
+    "curation.turn_limit.rule": ("fixed", "by_success"),
+    "curation.pool.enabled": (False, True),
+    "curation.task_filter.max_mean": (1.0, 0.7),
+    "trainer.wait_for_sync": (False, True),
 }
 """The scheduler, unless a preset defines it."""
 
@@ -81,11 +81,11 @@ SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "w
 
 RULES: Mapping[str, Sequence[Choice]] = {
     "in_turn": (None, "round_robin", "group_round_robin"),
-    "order": ("ready", "started", "weights", "in_order"),
+    "curation.batch.rule": ("ready", "started", "weights", "in_order"),
     "wait_age": (None, 1, 2),
-    "publish_every": (1, 2),
-    "publish_wait": ("nothing", "running"),
-    "requeue": (False, True),
+    "trainer.publish_every": (1, 2),
+    "trainer.publish_wait": ("nothing", "running"),
+    "curation.staleness.requeue": (False, True),
     "cancel_stale": (False, True),
 }
 """Rules of other systems: routing, order of a batch, publication, and treatment of stale groups."""
@@ -154,10 +154,19 @@ ENGINES_SHARE = 0.25
 ENGINE_KINDS = ("worker_crash", "worker_crash", "load_refused", "weights_torn", "request_failed", "reply_lost")
 """Their faults; a crash is twice as likely as each other kind."""
 
-ENGINES: Mapping[str, Choice] = {"request_tries": 1, "lockstep": True, "envs": 3, "limits": "short request"}
+ENGINES: Mapping[str, Choice] = {
+    "rollout.request_tries": 1,
+    "rollout.lockstep": True,
+    "rollout.num_envs": 3,
+    "limits": "short request",
+}
 """Choices of half of these cases: requests are not retried, and desktops in lockstep wait briefly for each other."""
 
-LEARNS: Mapping[str, Choice] = {"pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
+LEARNS: Mapping[str, Choice] = {
+    "curation.pool.enabled": True,
+    "curation.attempts.rule": "by_success",
+    "curation.turn_limit.rule": "by_success",
+}
 """Choices of half of the cases with crashes: rules that must not lose what they have learned."""
 
 RATES_SHARE = 0.15
@@ -168,9 +177,6 @@ RATES_SCALE = 10.0
 
 SLOW, LOCKSTEP = 8.0, 4.0
 """Factors of deadlines for slow desktops, and for lockstep."""
-
-ROOMY_GIB = 1024.0
-"""Memory of a host that is enough for all desktops of any case."""
 
 EVEN = {"start": 1.0, "boot": 4.0, "setup": 3.0, "step": 2.0, "evaluate": 1.0, "teardown": 1.0}
 """Whole seconds, so that many events coincide and their order matters."""
@@ -203,18 +209,14 @@ def shuffled_presets(seed: int) -> list[str]:
     return [str(name) for name in np.random.Generator(np.random.PCG64(seed)).permutation(known_presets())]
 
 
-def draw_case(
-    rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile", cluster: str | None = None
-) -> Case:
+def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "hostile") -> Case:
     """Draw a case.
 
     Raises:
-        ConfigError: If there is no such preset, fault profile or cluster.
+        ConfigError: If there is no such preset or fault profile.
     """
     if preset != DRAWN:
         _preset(preset)
-    if cluster is not None:
-        _speeds(cluster)
     if faults not in MAX_FAULTS:
         raise no_such("fault profile", faults, MAX_FAULTS)
     space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
@@ -230,17 +232,22 @@ def draw_case(
     seed = int(rng.integers(2**31))
     horizon = int(CaseSettings(choices)["fault_seconds"])
     if faults != "none" and rng.random() < RATES_SHARE:
-        case = Case(preset, seed, choices, profile=faults, cluster=cluster)
+        case = Case(preset, seed, choices, profile=faults)
     else:
-        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults), cluster=cluster)
+        case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults))
     case = _draw_shares(case)
     return _draw_stored(_draw_engines(case, horizon), horizon) if faults == "hostile" else case
 
 
 def long_case(preset: str, seed: int, *, hours: int = 24) -> Case:
     """Return a case of hours on a small cluster with DART's latencies and hostile fault rates."""
-    sizes: dict[str, Choice] = {"envs": 2 + seed % 2, "workers": 1 + seed % 2}
-    limits: dict[str, Choice] = {"turns": 6, "tasks": 5, "update_seconds": 60.0, "reload_seconds": 30.0}
+    sizes: dict[str, Choice] = {"rollout.num_envs": 2 + seed % 2, "rollout.num_workers": 1 + seed % 2}
+    limits: dict[str, Choice] = {
+        "rollout.max_turns": 6,
+        "tasks.count": 5,
+        "cluster.learner.fixed_seconds": 60.0,
+        "cluster.engine.reload_seconds": 30.0,
+    }
     return Case(preset, seed, {"latencies": "dart", "hours": hours, **sizes, **limits}, profile="hostile")
 
 
@@ -303,7 +310,7 @@ def _draw_engines(case: Case, horizon: int) -> Case:
     rng = np.random.Generator(np.random.PCG64([case.seed, 6]))
     if rng.random() >= ENGINES_SHARE:
         return case
-    choices = {**case.choices, "workers": 2 + int(rng.integers(2)), **_some(rng, ENGINES, case.preset)}
+    choices = {**case.choices, "rollout.num_workers": 2 + int(rng.integers(2)), **_some(rng, ENGINES, case.preset)}
     faults = list(case.faults)
     for _ in range(1 + int(rng.integers(3))):
         kind, start = ENGINE_KINDS[int(rng.integers(len(ENGINE_KINDS)))], int(rng.integers(horizon))
@@ -336,14 +343,11 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 
 
 @lru_cache(maxsize=64)
-def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str, cluster: str | None) -> Config:
+def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
     settings = CaseSettings(dict(choices))
     tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
     tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scale_down(tree, settings))
-    if cluster is None:
-        tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
-    else:
-        tree = apply_profile(tree, _speeds(cluster))
+    tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if settings["revert"] != "boot":
         kept = {"revert": settings["revert"], "states_gib": 1.0}
@@ -359,45 +363,21 @@ def config_of(case: Case) -> Config:
     Raises:
         ConfigError: If the case is invalid.
     """
-    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile, case.cluster)
-
-
-@lru_cache(maxsize=8)
-def _speeds(name: str) -> dict[str, Any]:
-    """Return a cluster's latencies, speeds and deadlines for a tiny cluster, whose updates have few turns."""
-    own = workload(name).get("cluster", {})
-    hosts = {key: value for key, value in own.get("hosts", {}).items() if key == "cores"}
-    learner = {key: value for key, value in own.get("learner", {}).items() if key == "fixed_seconds"}
-    env = {"profile": EnvConfig().profile, "latency": {}, **own.get("env", {})}
-    return {
-        "rollout": {"limits": LimitsConfig().model_dump()},
-        "cluster": {
-            "env": env,
-            "engine": own.get("engine", {}),
-            "learner": learner,
-            "hosts": {**hosts, "memory_gib": ROOMY_GIB},
-        },
-    }
+    return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
 
 
 def _cluster(settings: CaseSettings) -> dict[str, Any]:
     """Return the settings of every case, without the scheduler."""
-    groups, turns = settings["groups"], settings["turns"]
+    groups = settings["groups"]
     even = settings["latencies"] == "even"
     most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
     most_lengths |= {"failure_turns_mean": 3.0, "failure_turns_sd": 1.5}
-    return {
+    tree: dict[str, Any] = {
         "run": {"hours": 1.0, "max_segments": 0, "seed": 0, "updates": None, "target_success": None},
-        "tasks": {"source": "generated", "count": settings["tasks"], "held_out": 0, "folder": None},
+        "tasks": {"source": "generated", "held_out": 0, "folder": None},
         "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
         "surrogate": {"mean_success": None, **most_lengths},
         "rollout": {
-            "num_envs": settings["envs"],
-            "num_workers": settings["workers"],
-            "warm_envs": settings["warm"],
-            "max_turns": turns,
-            "start_tries": settings["start_tries"],
-            "request_tries": settings["request_tries"],
             "limits": {
                 "start_seconds": 120.0,
                 "setup_seconds": 120.0,
@@ -409,9 +389,6 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             },
         },
         "curation": {
-            "attempts": {
-                "group_size": settings["attempts"],
-            },
             "groups": {"min_size": 1},
             "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
             "store": "memory",
@@ -423,66 +400,60 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
         "cluster": {
             "env": {"profile": "desktop-small" if even else settings["latencies"], "latency": EVEN if even else {}},
             "engine": {
-                "model": settings["engine"],
                 "batch_seconds": 2.0,
                 "request_seconds": 0.0,
                 "batch_spread": 1.0,
-                "overhead_seconds": settings["hop_seconds"],
-                "control_seconds": settings["control_seconds"],
-                "reload_seconds": settings["reload_seconds"],
             },
-            "learner": {"fixed_seconds": settings["update_seconds"], "kilotoken_seconds": 0.0},
-            "hosts": {
-                "count": settings["hosts"],
-                "cores": 4.0,
-                "memory_gib": 32.0,
-                "concurrent_starts": settings["starts"],
-            },
+            "learner": {"kilotoken_seconds": 0.0},
+            "hosts": {"cores": 4.0, "memory_gib": 32.0},
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
     }
+    return _with(tree, settings, SHAPE)
+
+
+def _with(tree: dict[str, Any], settings: CaseSettings, dimensions: Iterable[str]) -> dict[str, Any]:
+    """Return a tree with the settings among these dimensions, whose names are their keys."""
+    for key in dimensions:
+        *path, name = key.split(".")
+        if path:
+            table = tree
+            for part in path:
+                table = table.setdefault(part, {})
+            table[name] = settings[key]
+    return tree
 
 
 def _scheduler(settings: CaseSettings) -> dict[str, Any]:
     """Return the settings of a drawn scheduler."""
-    lockstep = settings["lockstep"]
+    lockstep = settings["rollout.lockstep"]
     filters = settings["filters"]
-    bound, every = settings["bound"], settings["publish_every"]
+    bound, every = settings["bound"], settings["trainer.publish_every"]
     if bound is not None:
         bound = max(bound, every - 1)  # the trainer gets that far ahead of the workers
     cancels = settings["cancel_stale"] and bound is not None
     age = settings["wait_age"]
-    waits = settings["publish_wait"] != "nothing"
+    waits = settings["trainer.publish_wait"] != "nothing"
     router = settings["in_turn"] or settings["routing"]
-    return {
+    tree: dict[str, Any] = {
         "rollout": {
-            "unit": settings["unit"],
-            "lockstep": lockstep,
-            "sync": {"mode": settings["sync"], "workers_at_a_time": "all" if lockstep else settings["at_a_time"]},
+            "sync": {"workers_at_a_time": "all" if lockstep else settings["at_a_time"]},
             "routing": {"rule": router, **({"max_excess": 1} if router == "session_affine" else {})},
         },
         "curation": {
-            "attempts": {"rule": settings["attempts_rule"], "max_replacements": settings["replacements"]},
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
-            "batch": {"rule": settings["order"], "wait_age": None if age is None else max(age, every)},
+            "batch": {"wait_age": None if age is None else max(age, every)},
             "staleness": {
                 "max_staleness": bound,
                 "measured_by": "start" if cancels else settings["measured_by"],
                 "cancel_running": cancels,
-                "requeue": settings["requeue"],
             },
             "max_ahead": None if waits else _max_ahead(settings, bound, settings["ahead"]),
             "admission": _admission(settings),
-            "turn_limit": {"rule": settings["turn_limit"]},
-            "pool": {"enabled": settings["pool"]},
-            "task_filter": {"max_mean": settings["task_filter"], "window": 2},
-        },
-        "trainer": {
-            "wait_for_sync": settings["wait_for_sync"],
-            "publish_every": every,
-            "publish_wait": settings["publish_wait"],
+            "task_filter": {"window": 2},
         },
     }
+    return _with(tree, settings, (*SCHEDULER, *RULES))
 
 
 def _admission(settings: CaseSettings) -> dict[str, float]:
@@ -492,7 +463,7 @@ def _admission(settings: CaseSettings) -> dict[str, float]:
         return {}
     most, needed = settings["groups"] + settings["more_groups"], settings["groups"]
     if kind == "ahead":  # until the next publication
-        needed += (settings["publish_every"] - 1) * most
+        needed += (settings["trainer.publish_every"] - 1) * most
     return {f"{kind}_batches": (1 if kind == "open" else needed) / most}
 
 
@@ -524,8 +495,8 @@ def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> i
     """Return the attempts of a batch plus ``more``, at most what the staleness bound allows."""
     if more is None:
         return None
-    attempts = int(settings["attempts"])
-    largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["publish_every"])
+    attempts = int(settings["curation.attempts.group_size"])
+    largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["trainer.publish_every"])
     ahead = (int(settings["groups"]) + (every - 1) * largest) * attempts + more
     return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)
 

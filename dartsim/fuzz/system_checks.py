@@ -87,7 +87,6 @@ class SystemChecks:
         self._num_slots = system.cluster.num_envs
         self._targets: deque[tuple[float, Version]] = deque([(0.0, 0)])
         """When the workers' target changed, and to which version."""
-        self._published_at = -inf
         self._counted: object = None
         """Facts of the store when the counts were last compared."""
         self._since: dict[tuple[str, int], tuple[object, float]] = {}
@@ -107,7 +106,6 @@ class SystemChecks:
         def check_published(version: Version) -> None:
             self._check_settled(version)
             published(version)
-            self._published_at = monitor.time()
 
         def check_admit(slot: int) -> Awaitable[Attempt | None]:
             monitor.slot_back(slot)
@@ -401,9 +399,9 @@ class SystemChecks:
         if ledger.trained + ledger.dropped != ledger.admitted or len(store.facts.known) != ledger.admitted:
             monitor.fail("I2", f"{ledger.admitted} admitted, {ledger.trained} trained, {ledger.dropped} dropped")
         causes = {name: n for name, n in self._system.recorder.counts.items() if name.startswith("cause/")}
-        told = {name: n for name, n in store.facts.tally.items() if name.startswith("cause/")}
-        if causes != told:
-            monitor.fail("I2", f"attempts were masked by {told}, and counted were {causes}")
+        recorded = {name: n for name, n in store.facts.tally.items() if name.startswith("cause/")}
+        if causes != recorded:
+            monitor.fail("I2", f"attempts were masked by {recorded}, and {causes} were counted")
 
     def _times(self, seconds: float) -> None:
         """Check that every component was always in one state, and that no host used more than its cores."""

@@ -5,7 +5,7 @@ Optuna's median pruner may stop them early.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from dartsim.core.errors import ConfigError, DartsimError, no_such
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.bounds import bounds
 from dartsim.lab.comparison import FIGURES, comparison_figures, over_seeds
-from dartsim.lab.sweep import Report
+from dartsim.lab.sweep import Executor, Report, Results, result_key
 from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.figures import after_warmup, figures, steady_turns_per_minute
@@ -113,6 +113,11 @@ class Job:
     objective: StudyObjective
     earlier: Sequence[FrozenTrial] | None = None
 
+    @property
+    def key(self) -> str:
+        """What its outcome depends on; trials that it is compared with only decide whether it has one."""
+        return result_key(self.config, [*self.seeds], self.prices, self.objective if self.earlier is not None else None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -128,6 +133,30 @@ class Outcome:
         means = {name: mean["mean"] for name, mean in over_seeds(self.by_seed, numbers).items()}
         failure = next((row["failure"] for row in self.by_seed if row["failure"]), None)
         return {**self.by_seed[0], **means, "failure": failure}
+
+
+class RememberedJobs:
+    """An executor that takes outcomes of jobs from earlier studies; a job that was stopped early is run again."""
+
+    def __init__(self, inner: Executor, results: Results) -> None:
+        self._inner, self._results = inner, results
+
+    def run(
+        self,
+        function: Callable[[Any, Report], Any],
+        items: Sequence[Any],
+        on_progress: Callable[[int, float], None] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        keys, left = [job.key for job in items], []
+        for number, key in enumerate(keys):
+            if (found := self._results.get(key)) is None:
+                left.append(number)
+            else:
+                yield number, Outcome(by_seed=found["by_seed"], seen={int(x): y for x, y in found["seen"].items()})
+        for place, outcome in self._inner.run(function, [items[number] for number in left], on_progress):
+            if outcome.by_seed:
+                self._results.add(keys[left[place]], {"by_seed": outcome.by_seed, "seen": outcome.seen})
+            yield left[place], outcome
 
 
 def run_job(job: Job, report: Report | None = None) -> Outcome:

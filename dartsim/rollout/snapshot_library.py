@@ -119,7 +119,7 @@ class SnapshotLibrary:
         state.settled.set()
         await self._delete_discarded(snapshots)
 
-    def _make_room(self, num_bytes: int, num_tasks: int = 0) -> bool:
+    def _make_room(self, num_bytes: int) -> bool:
         """Evict states until this much fits; return whether it does."""
         while sum(state.num_bytes for state in self._states.values()) + num_bytes > self._max_bytes:
             if not self._evict():

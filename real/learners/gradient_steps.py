@@ -160,9 +160,9 @@ class GradientSteps:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(tensors[f"weight/{name}"])
-                state = {key: tensors.get(f"{key}/{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-                if state["step"] is not None:
-                    moments = {key: t.clone() for key, t in state.items() if t is not None}
+                stored = {key: tensors.get(f"{key}/{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
+                if stored["step"] is not None:
+                    moments = {key: t.clone() for key, t in stored.items() if t is not None}
                     # Checkpoints of other versions may have moments in the model's type.
                     self.optimizer.state[parameter] = {key: t.to(torch.float32) for key, t in moments.items()}
         self._round()

@@ -235,8 +235,3 @@ def test_machines_and_states_that_the_engine_has_no_room_for_are_named(tmp_path,
     assert str(tmp_path) in found["disk space"]["found"]
     found = missing("desktop", sets=[*sets[:-1], "rollout.num_envs=4"])
     assert not {"memory", "disk space"} & set(found)
-
-
-def test_a_screen_that_the_official_disk_does_not_have_is_named(tmp_path):
-    assert "screen" not in requirements(tmp_path)
-    assert "screen" in requirements(tmp_path, "desktop.width=224", "desktop.height=224")

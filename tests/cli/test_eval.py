@@ -134,23 +134,6 @@ def test_masked_attempts_are_named_and_are_the_exit_code(served: Any, dartsim: A
     assert "3 attempts are masked; the same command with --out out makes them again" in captured.err
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--model", "agent-2"), "`agent-2` does not exist"),
-        (("--task-list", "nowhere/test_all.json"), "there is no such file"),
-        (("--task-list", "figures.json", "--backend", "desktop"), "wanted an object"),
-    ],
-)
-def test_what_cannot_work_is_one_sentence_before_anything_is_written(
-    served: Any, dartsim: Any, capsys: Any, more: tuple[str, ...], said: str
-):
-    Path("figures.json").write_text("[]")
-    assert dartsim(*command(served, *more)) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-    assert [each.name for each in Path().iterdir()] == ["figures.json"]
-
-
 def test_an_unreachable_endpoint_and_a_folder_of_another_evaluation_are_refused(served: Any, dartsim: Any, capsys: Any):
     assert dartsim(*command(served, "--steps", "1")) == 0
     assert dartsim(*command(served, "--steps", "1", "--temperature", "0.5")) == 2

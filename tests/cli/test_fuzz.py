@@ -11,7 +11,7 @@ from dartsim.fuzz import Case, Chunk, search
 from experiments.planted_bugs import MUTATIONS
 
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
-CASE = Case("drawn", 3, {"envs": 2})
+CASE = Case("drawn", 3, {"rollout.num_envs": 2})
 
 
 def test_a_search_writes_its_figures(tmp_path):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dartsim.config import load
-from dartsim.fuzz import from_token
-from dartsim.fuzz.space import config_of, draw_case
 
 SETTINGS = (
     "rollout.num_envs=4",
@@ -134,10 +131,3 @@ def test_plan_ends_with_a_file_that_run_loads_and_says_what_it_costs(dartsim, ca
     printed = capsys.readouterr().out
     assert "the best: Limited by " in printed
     assert "it costs 6 an hour, " in printed
-
-
-def test_a_case_on_a_cluster_has_its_latencies_and_a_token(cluster):
-    case = draw_case(np.random.default_rng(3), "areal-eta4", "osworld", cluster)
-    config = config_of(from_token(case.token()))
-    assert config == config_of(case)
-    assert (config.cluster.env.latency, config.cluster.learner.fixed_seconds) == ({"step": 3.5}, 30.0)

@@ -103,24 +103,6 @@ def test_an_engine_is_asked_for_a_route_of_the_development_mode(nobody):
         assert "nonsense does not answer" in check.found
 
 
-def test_what_is_no_engine_is_missing():
-    page, listed = b"<html>It works</html>", b"[]"
-    for body in (page, listed, b"\xff"):
-        with answering({"/is_paused": body}) as url:
-            assert machine_checks.check_vllm(None, [url]).state is CheckState.MISSING
-    with socket.create_server(("127.0.0.1", 0)) as noise:
-        Thread(target=_say, args=(noise, b"SSH-2.0-OpenSSH_9.2\r\n")).start()
-        url = f"http://127.0.0.1:{noise.getsockname()[1]}"
-        assert machine_checks.check_vllm(None, [url]).found.startswith(f"{url} does not answer (SSH-2.0")
-
-
-def _say(listening, words):
-    connection, _ = listening.accept()
-    with connection:
-        connection.recv(65536)
-        connection.sendall(words)
-
-
 def test_a_cluster_has_to_listen_where_it_was_said(nobody, tmp_path, monkeypatch):
     versions: dict[str, str] = {}
     monkeypatch.setattr(machine_checks, "installed", versions.get)

@@ -103,13 +103,3 @@ def test_the_main_job_is_repeated_by_its_seed(finished: Path, dartsim, tmp_path)
     first, again = (json.loads(path.read_text()) for path in (finished.with_suffix(".json"), target))
     assert again["event_hash"] == first["event_hash"]
     assert again["success_rate_final"] == first["success_rate_final"]
-
-
-def test_a_surrogate_run_has_no_model_to_evaluate(dartsim, tmp_path, capsys):
-    folder = str(tmp_path / "run")
-    dartsim("run", "dart", "--hours", "0.2", "--out", folder)
-    for command in (("eval", folder), ("show", folder, "--osworld", "results")):
-        assert dartsim(*command) == 2
-        assert ("surrogate policy" if command[0] == "eval" else "no model looked at a screen") in " ".join(
-            capsys.readouterr().err.split()
-        )

@@ -30,17 +30,6 @@ def test_the_three_of_dart_have_one_system(name):
 
 
 GPUS = ("1gpu", "8gpu", "16gpu")
-OUR_TEST_BED = {"tiny", "errands", "desktop", "coupled", "osworld-apps", "osworld-ui-tars"}
-OUR_TEST_BED |= {*(f"osworld-{n}" for n in GPUS), *(f"osworld-dartsim-{n}" for n in GPUS)}
-"""Presets that change weights without a restart and say what that costs, or are measured, by their own means."""
-
-
-@pytest.mark.parametrize("name", sorted(set(presets()) - OUR_TEST_BED))
-def test_a_weight_change_without_a_restart_does_not_take_as_long_as_one(name):
-    config = load(preset_name=name)
-    if config.rollout.sync.mode != "restart":
-        assert config.cluster.engine.transfer_seconds == 10.0
-        assert any("takes 10 s" in text for text in presets()[name]["about"]["departures"])
 
 
 @pytest.mark.parametrize("gpus", GPUS)
@@ -58,13 +47,6 @@ def test_our_presets_of_osworld_schedule_as_dartsim_and_train_as_dart(gpus):
     assert (ours.policy, ours.tasks) == (dart.policy.replace(images_after_cut=2), dart.tasks)
     assert ours.policy.images_after_cut == dartsim.policy.images_after_cut
     assert ours.trainer.optimizer.pack == dartsim.trainer.optimizer.pack == "trajectories"
-
-
-@pytest.mark.parametrize("name", presets())
-def test_only_our_presets_and_real_learners_train_several_turns_in_one_sequence(name):
-    config = load(preset_name=name)
-    ours = name.startswith("dartsim") or config.policy.kind == "vlm"
-    assert (config.trainer.optimizer.pack == "trajectories") == (ours and name not in ("dart", "dart-released"))
 
 
 def test_a_preset_may_build_on_another():

@@ -63,6 +63,14 @@ def test_without_a_turnover_it_rises_when_the_gate_is_open_again(ruled):
     assert looks(ruled(first=4), EMPTY, 16) == [5] * 15 + [7]
 
 
+def test_what_does_not_bind_is_not_raised(ruled):
+    assert set(looks(ruled(), EMPTY, 60, running=17, ends=20)) == {20}
+
+
+def test_caches_half_full_leave_it_alone(ruled):
+    assert set(looks(ruled(), CachePressure(0.7), 60, ends=20)) == {20}
+
+
 def test_a_full_cache_cuts_to_the_target_once_and_then_rests(ruled):
     one = ruled()
     assert looks(one, FULL, 8) == [16] * 7 + [13]  # 20 * .7 / .85; six looks later 16 * .7 / .85
@@ -75,6 +83,13 @@ def test_only_above_nine_tenths_the_youngest_are_given_up(ruled):
 def test_a_queue_that_stays_cuts_by_a_tenth(ruled):
     assert looks(ruled(), CachePressure(0.7, waiting=6, running=10), 6) == [20] * 5 + [18]
     assert set(looks(ruled(), CachePressure(0.7, waiting=5, running=10), 20)) == {20}
+
+
+def test_two_looks_in_a_second_are_one(ruled):
+    one = ruled()
+    one.look(0.0, 20, CachePressure(0.7))
+    assert not one.look(0.5, 20, CachePressure(1.0))
+    assert one.bound == 20
 
 
 @given(

@@ -94,6 +94,15 @@ def test_the_pool_is_bounded_and_keeps_the_newest():
     assert pool.counts == {"stored_collected": 1, "stored_online": 3, "displaced": 1}
 
 
+def test_only_successes_with_turns_are_stored_and_each_once():
+    pool = SuccessPool()
+    empty = played(4, 1.0)
+    empty = Trajectory(empty.attempt, (), empty.ending, 1.0, None, 0.0, 1.0)
+    success = played(3, 1.0)
+    pool.learn([played(1, None), played(2, 0.5), success, success, empty], now=0.0)
+    assert [entry.trajectory.attempt.id for entry in pool.stored("t")] == [3]
+
+
 def test_a_group_that_did_not_fail_throughout_is_not_rescued():
     pool = SuccessPool()
     with pytest.raises(ValueError, match=r"failures is rescued, got \[0.0, 0.5\]"):

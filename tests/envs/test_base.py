@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 
 from dartsim.core.errors import ScoreUnavailable
 from dartsim.core.types import Observation, Task
-from dartsim.envs.base import DONE, FAIL, WAIT, GuiEnv
+from dartsim.envs.base import DONE, FAIL, WAIT, GuiEnv, UnicodeText
 
 TASK = Task("t", "Größe ändern: 尺寸 🙂")
 INFEASIBLE = Task("i", "Do what cannot be done.", spec={"evaluator": {"func": "infeasible"}})
@@ -163,3 +163,18 @@ def test_render_gives_the_screen_in_its_mode_only():
     assert quiet.render() is None
     with pytest.raises(ValueError, match="render_mode"):
         notepad(render_mode="human")
+
+
+def test_texts_may_be_any_unicode_up_to_their_length():
+    space = UnicodeText(5, min_length=1, seed=1)
+    assert "größe" in space
+    assert "🙂" in space
+    assert "" not in space
+    assert "123456" not in space
+    assert 5 not in space
+    samples = [space.sample() for _ in range(50)]
+    assert all(sample in space for sample in samples)
+    assert {len(sample) for sample in samples} == {1, 2, 3, 4, 5}
+    assert len(space.sample((2, None))) == 2
+    assert max(len(UnicodeText(10**6, seed=0).sample()) for _ in range(3)) <= 64
+    assert UnicodeText(5) == UnicodeText(5) != UnicodeText(6)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from experiments.arms import ArmStudy, arms_of, declared_table, pick, run_arms, studies
+from experiments.arms import ArmStudy, arms_of, pick, run_arms, studies
 from experiments.osworld_twins import run_twin
 from experiments.study import Options, recorded
 
@@ -19,7 +19,6 @@ TOY = {
     "changes": ["rollout.num_envs=${envs}"],
     "envs": 8,
     "figures": ["a"],
-    "published": {"a": 2.0},
     "arms": {
         "steps": {
             "axes": {"step": {"cumulative": True, "none": {}, "x": {"changes": ["x=1"]}, "y": {"changes": ["y=2"]}}},
@@ -73,17 +72,13 @@ def test_a_quick_run_has_fewer_and_shorter_arms():
     assert {arm.names["size"] for arm in quick if arm.family == "grid"} == {"few"}
 
 
-def test_means_have_intervals_and_columns_are_over_what_was_published(monkeypatch):
+def test_means_have_intervals(monkeypatch):
     monkeypatch.setattr(Options, "sweep", lambda self, function, runs: [function(run.spec) for run in runs])
     study = ArmStudy(TOY, run=lambda arm, seed: {"a": 1.0 + 2.0 * seed, "event_hash": str(seed)})
     figures = study.measure(options())
     arm = pick(figures["arms"], series="dart with few")
     assert arm["figures"]["a"] == {"mean": 2.0, "half_width": pytest.approx(12.706, rel=1e-3)}
     assert (arm["value"], arm["event_hashes"]) == (1, ["0", "1"])
-    columns = {"step": "{step}", "ratio": "{over_published[a]:.1f}x"}
-    head, rows = declared_table(TOY, {"columns": columns})(figures)
-    assert (head, rows[1]) == (["step", "ratio"], ["x", "1.0x"])
-    assert declared_table(TOY, {"columns": columns, "transposed": True})(figures)[1][0][:3] == ("ratio", "1.0x", "1.0x")
     with pytest.raises(LookupError):
         pick(figures["arms"], step="nowhere")
 
@@ -108,12 +103,6 @@ def test_the_recorded_arms_are_the_declared_ones(name):
 
 def _axes(name, family):
     return studies()[name]["arms"][family]["axes"]
-
-
-def test_the_measured_preset_is_the_recorded_headline():
-    measured, headline = pick(recorded("presets")["arms"], preset="dart-measured"), recorded("headline")["dart"]
-    assert measured["event_hashes"] == headline["event_hashes"]
-    assert measured["figures"]["trained_turns_per_minute"]["mean"] == headline["trained_turns_per_minute"]
 
 
 def arm_of(name, **wanted):

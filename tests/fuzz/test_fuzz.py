@@ -24,21 +24,21 @@ FOUND = {
         seed=1753225820,
         choices={
             "ahead": 5,
-            "control_seconds": 0.5,
+            "cluster.engine.control_seconds": 0.5,
             "delay_share": 0.02,
-            "engine": "batch",
-            "envs": 6,
+            "cluster.engine.model": "batch",
+            "rollout.num_envs": 6,
             "filters": True,
             "groups": 2,
-            "hop_seconds": 1.0,
-            "hosts": 2,
+            "cluster.engine.overhead_seconds": 1.0,
+            "cluster.hosts.count": 2,
             "limits": "short lease",
             "measured_by": "newest",
-            "pool": True,
-            "reload_seconds": 30.0,
-            "request_tries": 10,
-            "sync": "restart",
-            "turn_limit": "by_success",
+            "curation.pool.enabled": True,
+            "cluster.engine.reload_seconds": 30.0,
+            "rollout.request_tries": 10,
+            "rollout.sync.mode": "restart",
+            "curation.turn_limit.rule": "by_success",
         },
         faults=(
             FaultWindow(kind="request_failed", at_seconds=3.0, lasts_seconds=5.0, target=None, times=None),
@@ -49,16 +49,15 @@ FOUND = {
             FaultWindow(kind="request_failed", at_seconds=48.0, lasts_seconds=1.0, target=2, times=None),
         ),
         profile="none",
-        cluster=None,
     ),
     "a run came to its end while a slot gave its desktop back, and that the store had failed was forgotten": Case(
         "verl-buffer-wait",
         2,
         {
-            "envs": 2,
+            "rollout.num_envs": 2,
             "latencies": "dart",
-            "engine": "fluid",
-            "hop_seconds": 1.0,
+            "cluster.engine.model": "fluid",
+            "cluster.engine.overhead_seconds": 1.0,
             "healed": False,
             "durability": "each",
         },
@@ -67,15 +66,28 @@ FOUND = {
     "an engine served new weights before the answer to their load had arrived": Case(
         "drawn",
         2126766680,
-        {"bound": 0, "envs": 6, "latencies": "desktop-small", "sync": "keep", "update_seconds": 5.0},
+        {
+            "bound": 0,
+            "rollout.num_envs": 6,
+            "latencies": "desktop-small",
+            "rollout.sync.mode": "keep",
+            "cluster.learner.fixed_seconds": 5.0,
+        },
         (fault_window("load_slow", 55, 5, 0),),
     ),
     "the process was killed while the run ended after the store had refused an update": Case(
         "drawn",
         1,
         {
-            **{"attempts": 3, "bound": 0, "envs": 3, "hop_seconds": 1.0, "latencies": "desktop-small"},
-            **{"reload_seconds": 30.0, "turns": 1, "warm": 1, "sync": "keep"},
+            "curation.attempts.group_size": 3,
+            "bound": 0,
+            "rollout.num_envs": 3,
+            "cluster.engine.overhead_seconds": 1.0,
+            "latencies": "desktop-small",
+            "cluster.engine.reload_seconds": 30.0,
+            "rollout.max_turns": 1,
+            "rollout.warm_envs": 1,
+            "rollout.sync.mode": "keep",
         },
         (fault_window("killed", 40, 1), fault_window("store_error", 108, 5), fault_window("killed", 113, 1)),
     ),
@@ -87,21 +99,32 @@ LEFT_BEHIND = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExcepti
 KILLED = Case(
     "drawn",
     1,
-    {"envs": 3, "attempts": 3, "durability": "each"},
+    {"rollout.num_envs": 3, "curation.attempts.group_size": 3, "durability": "each"},
     tuple(fault_window("killed", at, 1) for at in (23, 37, 51)),
 )
 """A process that dies three times, and is resumed each time."""
 
 REFUSED = Case(
-    "drawn", 2, {"envs": 3}, (fault_window("killed_before_commit", 10, 50), fault_window("store_error", 30, 30))
+    "drawn",
+    2,
+    {"rollout.num_envs": 3},
+    (fault_window("killed_before_commit", 10, 50), fault_window("store_error", 30, 30)),
 )
 """One that dies in the middle of a transaction; then the database refuses one."""
 
-WRITTEN = Case("drawn", 1, {"envs": 3, "durability": "each"}, (fault_window("killed_after_commit", 20, 20),))
+WRITTEN = Case(
+    "drawn", 1, {"rollout.num_envs": 3, "durability": "each"}, (fault_window("killed_after_commit", 20, 20),)
+)
 """One that dies as soon as a transaction is written, before anything comes after it."""
 
 LEARNED = replace(
-    KILLED, choices={**KILLED.choices, "pool": True, "attempts_rule": "by_success", "turn_limit": "by_success"}
+    KILLED,
+    choices={
+        **KILLED.choices,
+        "curation.pool.enabled": True,
+        "curation.attempts.rule": "by_success",
+        "curation.turn_limit.rule": "by_success",
+    },
 )
 """One whose rules learn, and must not forget."""
 
@@ -280,8 +303,8 @@ def test_what_is_no_token_is_refused(token):
 def test_a_token_of_another_format_is_refused(monkeypatch):
     token = KILLED.token()
     assert from_token(token) == KILLED
-    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 5)
-    with pytest.raises(ConfigError, match="has format 4, this dartsim reads 5"):
+    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 6)
+    with pytest.raises(ConfigError, match="has format 5, this dartsim reads 6"):
         from_token(token)
 
 
@@ -290,8 +313,8 @@ def test_a_token_of_what_does_not_exist_is_refused():
         run_case(Case("drawn", 0, {}, (fault_window("no-such-fault", 0, 1),)))
     with pytest.raises(ConfigError, match="no-such"):
         run_case(Case("no-such", 0))
-    with pytest.raises(ConfigError, match="envs = 7"):
-        run_case(Case("drawn", 0, {"envs": 7}))
+    with pytest.raises(ConfigError, match=r"rollout\.num_envs = 7"):
+        run_case(Case("drawn", 0, {"rollout.num_envs": 7}))
 
 
 def test_faults_are_over_before_the_healed_part_begins():
@@ -309,7 +332,12 @@ def test_without_faults_nothing_is_struck():
 
 @pytest.mark.parametrize("kind", sorted({*itertools.chain(*drawn_kinds("hostile").values()), *STORED}))
 def test_every_kind_of_fault_is_injected_and_heals(kind):
-    choices = {"envs": 2, "attempts": 1, "reload_seconds": 30.0, "update_seconds": 5.0}
+    choices = {
+        "rollout.num_envs": 2,
+        "curation.attempts.group_size": 1,
+        "cluster.engine.reload_seconds": 30.0,
+        "cluster.learner.fixed_seconds": 5.0,
+    }
     faults = tuple(fault_window(kind, start, 28) for start in (0, 30, 60, 90))
     for seed in range(8):  # a clock may be off by too little to matter
         result = run_case(Case("drawn", seed, choices, faults))
@@ -336,7 +364,7 @@ def test_a_failure_is_made_simple():
 @LEFT_BEHIND
 def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
     bug = MUTATIONS["lost wake-up"].apply
-    case = Case("drawn", 3, {"envs": 2})
+    case = Case("drawn", 3, {"rollout.num_envs": 2})
     files = []
     for name in ("a", "b"):
         result = run_case(case, mutation=bug, keep=True)

@@ -5,7 +5,6 @@ from statistics import stdev
 
 import pytest
 
-from dartsim.core.errors import ConfigError
 from dartsim.lab.comparison import (
     FIGURES,
     classes_over_seeds,
@@ -86,18 +85,6 @@ def test_a_ranking_says_what_differs_from_the_best_seed_by_seed():
     assert lower.change == pytest.approx(-1.0 / 60.0)
     assert lower.change_half_width == pytest.approx(half_width([-1.0, -0.9, -1.1]) / 60.0)
     assert chance.verdict == "could be chance"
-
-
-def test_a_comparison_is_short_and_names_the_figure_that_was_meant():
-    rows = {"dart": [comparison_figures(SUMMARY)] * 2}
-    comparison = Comparison(("dart",), (0, 1), rows, {})
-    assert repr(comparison) == "Comparison(dart; seeds 0, 1)"
-    for scheduler, figure, meant in (
-        ("dart", "env_utilisation", "env_utilization"),
-        ("drat", "env_utilization", "dart"),
-    ):
-        with pytest.raises(ConfigError, match=meant):
-            comparison.mean(scheduler, figure)
 
 
 def test_a_ranking_claims_nothing_without_evidence():

@@ -164,17 +164,6 @@ def test_what_cannot_fit_is_refused_with_what_to_change(changes, said):
         estimate(load(preset_name="osworld-8gpu", overrides=changes))
 
 
-def test_too_few_places_for_desktops_are_refused():
-    config = load(preset_name="osworld-8gpu", overrides=["rollout.num_envs=41"])
-    with pytest.raises(ConfigError, match=r"41 desktops are wanted .* but the hosts take 40"):
-        desktops_by_host(config)
-
-
-def test_the_tiny_model_and_modeled_runs_need_no_estimate():
-    assert estimate(load(preset_name="tiny")) is None
-    assert estimate(load(preset_name="dart")) is None
-
-
 # ---- what else a run needs
 
 

@@ -11,7 +11,7 @@ import pytest
 import dartsim
 from dartsim.core.errors import NothingTrained
 from dartsim.lab.comparison import student_t
-from dartsim.lab.gate import ERROR, Comparison, stages, write_junit
+from dartsim.lab.gate import ERROR, Comparison, write_junit
 
 CONDITION = "trained_turns_per_minute < 10"
 
@@ -32,11 +32,6 @@ def drawn(values) -> Comparison:
 def test_student_t_is_that_of_scipy(freedom, level):
     stats = pytest.importorskip("scipy.stats")
     assert student_t(level, freedom) == pytest.approx(stats.t.isf(level / 2.0, freedom), rel=1e-9)
-
-
-def test_looks_are_few_and_end_at_the_bound():
-    assert stages(3, 20) == [3, 5, 8, 13, 20]
-    assert stages(5, 3) == [5]
 
 
 @pytest.mark.parametrize(

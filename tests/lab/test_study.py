@@ -13,10 +13,10 @@ from optuna.trial import create_trial
 
 from dartsim.config import from_tree, load, merge
 from dartsim.core.errors import ConfigError, DartsimError, LearnerFault
-from dartsim.lab.jobs import Job, Outcome, Prices, read_objective, run_job, simulate_figures
+from dartsim.lab.jobs import Job, Outcome, Prices, RememberedJobs, read_objective, run_job, simulate_figures
 from dartsim.lab.space import base_point, points, read_space
 from dartsim.lab.study import Study, StudySpec, fresh_comparison
-from dartsim.lab.sweep import InProcess
+from dartsim.lab.sweep import InProcess, Results
 from dartsim.lab.virtual import as_virtual, with_settings
 
 SMALL = Path(__file__).with_name("small.toml")
@@ -190,6 +190,25 @@ def test_a_study_goes_on_where_it_was_interrupted_and_is_the_same_again(tmp_path
     assert len(tried) == 6
     assert all(tried.count(point) == 1 for point in tried)
     assert all(point in tried for point, _, _ in settings(whole)[:3]), "the interrupted batch is finished"
+
+
+def test_outcomes_of_another_study_are_not_simulated_again(tmp_path):
+    class Counted(InProcess):
+        made = 0
+
+        def run(self, function, items, on_progress=None):
+            self.made += len(items)
+            return super().run(function, items, on_progress)
+
+    runner, found = Counted(), []
+    for _ in range(2):
+        study = Study(asked())
+        known = RememberedJobs(runner, Results(tmp_path / "results.jsonl"))
+        study.run(4, known)
+        fresh = fresh_comparison(study.spec, {"best": study.best().settings, "as it is": {}}, 2, known)
+        found.append((settings(study), [trial.figures for trial in study.trials()], fresh.figures))
+    assert found[0] == found[1]
+    assert runner.made == 8
 
 
 def test_no_point_is_tried_twice_and_a_small_space_is_used_up():

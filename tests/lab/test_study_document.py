@@ -23,12 +23,6 @@ def test_the_best_arm_is_ranked_first_and_the_others_differ_from_it_seed_by_seed
     assert row["low"] == row["difference"] == row["high"] == -1.0, "pairs differ by 1, so that is certain"
 
 
-def test_one_seed_has_no_interval():
-    found = comparison_document(compared(ours=[9.0], theirs=[10.0]), {}, [], [])
-    assert found["differences"]["rows"] == []
-    assert [row["low"] for row in found["ranking"]] == [None, None]
-
-
 def test_a_rolling_mean_of_a_constant_is_the_constant_and_one_over_the_whole_run_is_the_mean():
     borders = np.cumsum([0.0, 1.0, 0.5, 2.0, 3.0])
     columns = {"from_hours": borders[:-1], "to_hours": borders[1:]}

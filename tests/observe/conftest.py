@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import struct
 import tomllib
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dartsim.config import Config, from_tree, merge, preset
+from dartsim.config import Config, from_tree, load, merge, preset
+from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe import Instrument, Recorder
-from dartsim.observe.rundir import RunDir
+from dartsim.observe.recording import ATTEMPTS
+from dartsim.observe.rundir import STATUS, RunDir
 from dartsim.run.execute import execute
 
 SMALL = tomllib.loads((Path(__file__).parents[1] / "run" / "small.toml").read_text(encoding="utf-8"))
@@ -54,3 +62,55 @@ def make_recorder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Rec
         return execute(config, tmp_path_factory.mktemp("run") / "run", instruments)[1].recorder
 
     return make
+
+
+HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+SCREENS = ("a" * 64, "b" * 64)
+"""Pictures that are not shown: a huge one, and a link out of the folder."""
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short simulated run."""
+    changes = ["run.hours=0.4", "rollout.num_envs=16", "rollout.num_workers=2", "curation.batch.min_groups=1"]
+    path = tmp_path_factory.mktemp("runs") / "a run"
+    execute(load(preset_name="dart", overrides=changes), path)
+    return path
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    path = tmp_path / "run"
+    path.mkdir()
+    for file in folder.iterdir():
+        if file.is_file():
+            (path / file.name).write_bytes(file.read_bytes())
+    return path
+
+
+@pytest.fixture
+def hostile(copied: Path, tmp_path: Path) -> Path:
+    """A run's folder with script in its texts, lines and turns that no run writes, and ``SCREENS``.
+
+    Attempt 1 has no turns that can be read, attempt 2 has script in its actions, and refers to the pictures.
+    """
+    status = json.loads((copied / STATUS).read_text())
+    (copied / STATUS).write_text(json.dumps(status | {"name": HOSTILE, "error": HOSTILE}))
+    with (copied / ATTEMPTS).open("a") as file:
+        file.write('{"attempt": [1]}\n[]\n{"dropped": 3, "time": "x"}\n' + "[" * 100_000 + '\n{"update": null}\n')
+    turn = [HOSTILE, 0, 0, 0, 1, 1, [None] * 3]
+    text = json.dumps([[*turn, f"{screen}.png", None, None] for screen in SCREENS]).encode()
+    with closing(sqlite3.connect(copied / "run.db")) as database:
+        database.execute("UPDATE tasks SET instruction = ?", (json.dumps(HOSTILE),))
+        for attempt, turns in ((1, b"no turns"), (2, struct.pack("<II", zlib.crc32(text), len(text)) + text)):
+            database.execute("UPDATE trajectories SET turns = ? WHERE attempt = ?", (turns, attempt))
+        database.commit()
+    (tmp_path / "secret.png").write_bytes(encode_png(np.zeros((1, 1, 3), dtype=np.uint8)))
+    header = chunk(b"IHDR", (10_000).to_bytes(4) + (10_000).to_bytes(4) + bytes((8, 2, 0, 0, 0)))
+    paths = [copied / "screens" / screen[:2] / f"{screen}.png" for screen in SCREENS]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+    paths[0].write_bytes(SIGNATURE + header)
+    paths[1].symlink_to(tmp_path / "secret.png")
+    return copied

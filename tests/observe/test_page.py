@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -13,7 +12,6 @@ from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,38 +19,17 @@ from hypothesis import strategies as st
 from dartsim.cli.live import site_of
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe.page.documents import levels
 from dartsim.observe.page.file import bundle, page_file, site_documents
 from dartsim.observe.page.runs import differences
-from dartsim.observe.page.server import PageServer, web_files
+from dartsim.observe.page.server import PageServer
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
 from dartsim.observe.rundir import STATUS, SUMMARY, lock_run, read_run
 from dartsim.observe.states import POPULATIONS
 from dartsim.run.execute import execute
 from dartsim.run.resume import resumable
 from dartsim.run.watch import Watch
-
-HOSTILE = "<img src=x onerror=alert(1)></script>"
-SCREEN = "a" * 64
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    changes = ["run.hours=0.4", "rollout.num_envs=16", "rollout.num_workers=2", "curation.batch.min_groups=1"]
-    path = tmp_path_factory.mktemp("runs") / "a run"
-    execute(load(preset_name="dart", overrides=changes), path)
-    return path
-
-
-@pytest.fixture
-def copied(folder, tmp_path):
-    path = tmp_path / "run"
-    path.mkdir()
-    for file in folder.iterdir():
-        if file.is_file():
-            (path / file.name).write_bytes(file.read_bytes())
-    return path
+from tests.observe.conftest import HOSTILE, SCREENS
 
 
 def document(folder, *parts):
@@ -152,8 +129,9 @@ def ask(server, path, **headers):
 def test_the_server_answers_its_own_page_only(folder):
     with served(folder) as server:
         status, page, headers = ask(server, "/")
-        assert (status, page) == (200, web_files()["page.html"])
-        assert "script-src 'self'" in headers["Content-Security-Policy"]
+        assert (status, page.decode()) == (200, page_file())
+        assert b"script-src 'sha256-" in page
+        assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
         status, data, headers = ask(server, "/api/a%20run/now")
         assert json.loads(data)["state"] == "finished"
         assert ask(server, "/api/a%20run/now", If_None_Match=headers["ETag"])[0] == 304
@@ -182,33 +160,6 @@ def test_another_address_needs_the_token(folder):
         status, _, headers = ask(server, "/?token=secret")
         assert (status, headers["Location"]) == (303, "/")
         assert ask(server, "/api/runs", Cookie=headers["Set-Cookie"].partition(";")[0])[0] == 200
-
-
-def event(reply):
-    """Return the data of the next event that is not only a sign of life."""
-    while not (line := reply.readline()).startswith(b"data: "):
-        assert line, "the stream ended"
-    return line.removeprefix(b"data: ")
-
-
-def test_ten_viewers_and_a_late_one_see_a_run_that_is_killed(copied):
-    (copied / "summary.json").unlink()
-    status = json.loads((copied / STATUS).read_text()) | {"state": "running"}
-    (copied / STATUS).write_text(json.dumps(status))
-    viewers = []
-    with served(copied) as server:
-        with lock_run(copied):
-            for _ in range(10):
-                connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
-                connection.request("GET", "/api/run/events")
-                viewers.append((connection, reply := connection.getresponse()))
-                assert json.loads(event(reply)).keys() == {"now", "states", "series", "lanes", "attempts"}
-            assert json.loads(ask(server, "/api/run/now")[1])["state"] == "running"
-        for connection, reply in viewers:
-            assert set(json.loads(event(reply))) == {"now"}
-            connection.close()
-        late = json.loads(ask(server, "/api/run/now")[1])
-        assert (late["state"], late["eta_seconds"]) == ("crashed", None)
 
 
 def test_a_run_in_memory_and_one_that_starts_have_documents(tmp_path):
@@ -252,35 +203,17 @@ def test_the_page_beside_a_run_stays_until_it_is_closed(tmp_path):
         run.communicate()
 
 
-def with_row(folder, turns):
-    with closing(sqlite3.connect(folder / "run.db")) as database:
-        database.execute("UPDATE tasks SET instruction = ?", (json.dumps(HOSTILE),))
-        database.execute("UPDATE trajectories SET turns = ? WHERE attempt = 1", (turns,))
-        database.commit()
-
-
-def test_a_hostile_directory_is_text_or_refused(copied, tmp_path):
-    status = json.loads((copied / STATUS).read_text())
-    (copied / STATUS).write_text(json.dumps(status | {"name": HOSTILE, "error": HOSTILE}))
-    with (copied / ATTEMPTS).open("a") as file:
-        file.write('{"attempt": [1]}\n[]\n{"dropped": 3, "time": "x"}\n' + "[" * 100_000 + '\n{"update": null}\n')
-    with_row(copied, b"no turns")
-    (tmp_path / "secret.png").write_bytes(encode_png(np.zeros((1, 1, 3), dtype=np.uint8)))
-    screens = copied / "screens" / SCREEN[:2]
-    screens.mkdir(parents=True)
-    header = chunk(b"IHDR", (10_000).to_bytes(4) + (10_000).to_bytes(4) + bytes((8, 2, 0, 0, 0)))
-    (screens / f"{SCREEN}.png").write_bytes(SIGNATURE + header)
-    (screens / f"{SCREEN[:-1]}b.png").symlink_to(tmp_path / "secret.png")
-    with served(copied) as server:
+def test_a_hostile_directory_is_text_or_refused(hostile):
+    with served(hostile) as server:
         now = ask(server, "/api/run/now")
         assert (now[0], json.loads(now[1])["name"], now[2]["Content-Type"]) == (200, HOSTILE, "application/json")
         assert ask(server, "/api/run/attempts")[0] == 200
         turns = json.loads(ask(server, "/api/run/attempt/1")[1])
         assert (turns["turns"], bool(turns["turns_missing"])) == ([], True)
-        for picture in (SCREEN, f"{SCREEN[:-1]}b"):
+        for picture in SCREENS:
             status, data, _ = ask(server, f"/api/run/screen/{picture}.png")
             assert (status, list(json.loads(data))) == (500, ["error"])
-    page = page_file(site_documents(site_of([copied], tmp_path)))
+    page = page_file(site_documents(site_of([hostile], hostile.parent)))
     assert HOSTILE not in page
     assert page.count("<script") == page.count("</script>") == 2
     for name, content in (
@@ -289,8 +222,8 @@ def test_a_hostile_directory_is_text_or_refused(copied, tmp_path):
         (SEGMENTS, b"x" * 1000),
         ("metrics.jsonl", b"["),
     ):
-        (copied / name).write_bytes(content)
-    with served(copied) as server:
+        (hostile / name).write_bytes(content)
+    with served(hostile) as server:
         for name in ("now", "series", "lanes", "attempts", "attempt/1"):
             status, data, _ = ask(server, f"/api/run/{name}")
             assert status in (200, 500)

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dartsim.cli.live import site_of
 from dartsim.observe.page.documents import states
 from dartsim.observe.page.file import page_file
 from dartsim.observe.page.server import PageServer
 from dartsim.observe.page.site import Site
 from dartsim.observe.states import CAUSES, POPULATIONS
 from tests.observe import chromium
+from tests.observe.conftest import HOSTILE
 
 VIEWS = ("runs", "now", "schedule", "learning", "attempts", "attempts&group=4", "player&attempt=33&turn=1")
-HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
 
 pytestmark = chromium.MARKS
 
@@ -83,7 +84,7 @@ def add_run(
         site.put(f"{run}/attempt/{number}", document)
     known = site.documents.get("runs", [])
     listed = {"id": run, "name": run, "state": "running", "scheduler": "dart", "seed": 0, "clock": "simulated"}
-    listed |= {"seconds": end, "success": 0.6, "figures": {}, "tags": [text], "differs": {"run.hours": text}}
+    listed |= {"seconds": end, "success": 0.6, "figures": {}, "differs": {"run.hours": text}}
     site.put("runs", [*known, listed])
 
 
@@ -395,22 +396,43 @@ def test_what_a_run_holds_is_text(visit):
     visitor.check()
 
 
-def test_changes_reach_viewers_who_came_early_and_late(visit, serve):
+def test_changes_reach_ten_viewers_and_one_who_comes_late(visit, serve):
     site = MadeUpSite()
     add_run(site, "dart")
     server = serve(site)
-    early = visit(server.url)
-    page = early.open("now")
+    viewers = [visit(server.url) for _ in range(10)]
+    for viewer in viewers:
+        viewer.open("now")
     site.put("dart/now", {**site.documents["dart/now"], "state": "crashed", "error": "it was killed"})
-    page.locator(".badge", has_text="crashed").wait_for()
-    assert page.get_by_role("alert").inner_text() == "it was killed"
     late = visit(server.url)
-    late.open("now").locator(".badge", has_text="crashed").wait_for()
-    early.check()
-    late.check()
+    late.open("now")
+    for viewer in (late, *viewers):
+        page = viewer.page
+        page.locator(".badge", has_text="crashed").wait_for()
+        assert page.get_by_role("alert").inner_text() == "it was killed"
+        viewer.check()
     server.shutdown()
     server.close()
     page.get_by_text("the server is gone").wait_for()
+
+
+def test_a_hostile_directory_is_text_or_refused(visit, serve, hostile):
+    """The page by the real documents: script in texts, turns of another kind, a picture of 100 MP, a link."""
+    visitor = visit(serve(site_of([hostile], hostile.parent)).url)
+    for view in ("now", "schedule", "learning", "attempts", "player&attempt=1"):
+        page = visitor.open(view, runs="run")
+        assert page.locator("main script, main img").count() == 0
+    page.get_by_text("not what was recorded").wait_for()
+    for turn in range(2):
+        page = visitor.open(f"player&attempt=2&turn={turn}", runs="run")
+        page.get_by_text("No screenshot of this turn is kept.").wait_for()
+        assert HOSTILE in page.locator("main").inner_text()
+    assert page.title() != "owned"
+    visitor.check()
+    for name in ("run.db", "states.bin", "segments.bin", "metrics.jsonl"):
+        (hostile / name).write_bytes(b"[" * 1000)
+    for view in ("now", "schedule", "learning", "attempts", "player&attempt=2"):
+        assert visitor.open(view, runs="run").locator("main").inner_text()
 
 
 def test_a_run_that_is_killed_while_it_is_watched(visit, serve, tmp_path):
@@ -421,7 +443,7 @@ def test_a_run_that_is_killed_while_it_is_watched(visit, serve, tmp_path):
         while not (tmp_path / "run" / "status.json").is_file():
             assert process.poll() is None
             threading.Event().wait(0.1)
-        visitor = visit(serve(Site([tmp_path / "run"], tmp_path, lambda *_: [])).url)
+        visitor = visit(serve(site_of([tmp_path / "run"], tmp_path)).url)
         page = visitor.open("now", runs="run")
         page.locator(".badge", has_text="running").wait_for()
         page.locator(".verdict").wait_for()  # what limits it stands there while it runs

@@ -106,6 +106,14 @@ async def test_who_comes_later_is_waited_for_from_the_next_turn_on(fakes):
     assert clients.replies[0] == [2.0, 53.0, 56.0]
 
 
+async def test_a_session_may_be_closed_twice(fakes):
+    clients = Clients(fakes, 2)
+    session = clients.session(1)
+    session.close()
+    session.close()
+    assert (clients.service.live, clients.pool.closed) == (0, [1])
+
+
 async def test_a_request_that_fails_does_not_hold_the_others(fakes):
     clients = Clients(fakes, 2, lambda number, turn: None if (number, turn) == (0, 1) else 2.0)
     failing, other = clients.playing(0, 3), clients.playing(1, 3)

@@ -27,6 +27,18 @@ OPERATIONS = st.lists(
 )
 
 
+def test_a_session_stays_with_its_worker_unless_that_is_overloaded():
+    router = SessionAffine(SessionAffine.Parameters(max_excess=2))
+    first, second = workers(router, 2)
+    load(router, first, 2)
+    assert router.pick(first) is first
+    router.begin(first)
+    assert router.pick(first) is second
+    assert router.pick(None) is second
+    router.begin(second)
+    assert router.pick(first) is first
+
+
 @given(OPERATIONS, st.sampled_from([None, 0, 1, 3]))
 def test_a_router_agrees_with_a_search_over_all_workers(operations, max_excess):
     router = LeastInFlight() if max_excess is None else SessionAffine(SessionAffine.Parameters(max_excess=max_excess))

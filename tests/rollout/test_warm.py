@@ -42,6 +42,11 @@ def test_spares_leave_the_slots_and_the_reserve_their_memory(hosts, desktop, res
     assert spares == wanted or slots + spares + 1 > places
 
 
+def test_spares_are_not_limited_by_memory_that_nothing_counts():
+    config = RolloutConfig(num_envs=38, warm_envs=4)
+    assert fitting_spares(config, [256.0, math.inf], 4.2) == fitting_spares(config, [1.0], 0.0) == 4
+
+
 async def test_the_next_attempt_finds_a_booted_desktop(fakes):
     provider = fakes.Provider()  # boots in 2 s, closes in 1 s
     warm, recorder = make(fakes, provider)

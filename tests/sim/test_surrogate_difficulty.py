@@ -86,3 +86,10 @@ def test_difficulties_have_length_factors_of_mean_one():
     assert factors.mean() == pytest.approx(1, abs=0.02)
     assert factors.std() == pytest.approx(LENGTH_SD, abs=0.02)
     assert np.mean([d.success_rate for d in found.values()]) == pytest.approx(0.594, abs=1e-9)
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(ConfigError, match="'generated'"):
+        by_domain([Task("a", "…")], rng())
+    with pytest.raises(ConfigError, match="num_tasks"):
+        deciles(0, rng())

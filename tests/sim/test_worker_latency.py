@@ -61,3 +61,9 @@ async def test_a_request_that_is_cancelled_leaves_no_timer():
     asking.cancel()
     await asyncio.wait([asking])
     assert asyncio.get_running_loop().env.peek() == inf
+
+
+async def test_closing_closes_the_session_behind():
+    inner = Inner()
+    service(inner).session(None, track()).close()
+    assert inner.closed == 1

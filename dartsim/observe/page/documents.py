@@ -57,7 +57,6 @@ T = TypeVar("T")
 DrawnActions = Callable[[str, Mapping[str, Any], int, int], list[dict[str, Any]]]
 """Returns what to draw for an action's text, given the section ``policy`` and the picture's width and height."""
 
-MAX_ATTEMPTS = 20_000
 MAX_POINTS = 400
 MAX_MARKS = 2000
 MAX_ATTRIBUTED = 12_000
@@ -97,6 +96,7 @@ class RunDocuments:
         self.folder = folder
         self._drawn_actions = drawn_actions
         self._read: dict[str, tuple[Any, Any]] = {}
+        self._drawn: dict[str, tuple[str, Any]] = {}
         self._documents: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
             "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS, STATES)),
             "states": (states, ()),
@@ -117,7 +117,11 @@ class RunDocuments:
             return self.chunk(rest)
         if name == "attempt" and rest.lstrip("-").isdecimal():
             return self.attempt(int(rest))
-        return self._documents[path][0]()
+        revision, compute = self.revision(path), self._documents[path][0]
+        known = self._drawn.get(path)  # many viewers ask for the same
+        if known is None or known[0] != revision:
+            known = self._drawn[path] = revision, compute()
+        return known[1]
 
     def revision(self, path: str) -> str:
         """Return a text that changes whenever a document does."""
@@ -374,11 +378,10 @@ class RunDocuments:
         return {"from": low, "to": high, "populations": populations}
 
     def attempts(self) -> dict[str, Any]:
-        everything = self._attempts()
-        rows = list(everything.values())[-MAX_ATTEMPTS:]
+        rows = self._attempts().values()
         kept = self._attempts_with_turns()
         return {
-            "total": max(len(everything), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
+            "total": max(len(rows), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
             **{name: [getattr(row.columns, name) for row in rows] for name in LISTED},
             "state": [row.state for row in rows],
             "reason": [row.reason for row in rows],

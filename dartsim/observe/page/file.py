@@ -1,4 +1,4 @@
-"""A page as one file: the modules, the style and the documents of runs inlined, allowed by their hashes."""
+"""The page as one file: the modules, the style and the documents of runs inlined, allowed by their hashes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from functools import cache
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import PurePosixPath
+from string import Template
 from typing import Any
 from urllib.parse import quote
 
 from dartsim.core.errors import DartsimError
 from dartsim.observe.page.documents import RunDocuments
-from dartsim.observe.page.server import web_files
 from dartsim.observe.page.site import Site
 
+WEB = files("dartsim.observe.page") / "web"
+"""Package data: ``page.html``, which is a template, its style and modules."""
 MAX_CHUNK_BYTES = 220_000
 """Compressed bytes of the newest single stays that a file holds of each run."""
 MAX_TURN_BYTES = 80_000
@@ -61,7 +65,7 @@ def _add(held: dict[str, Any], prefix: str, run: RunDocuments, paths: Iterable[s
     added = []
     for path in paths:
         document = run.get(path)
-        room -= len(gzip.compress(json.dumps(document).encode(), compresslevel=1))
+        room -= len(gzip.compress(_json(document).encode(), compresslevel=1))
         if room < 0:
             break
         held[f"{prefix}/{path}"] = document
@@ -69,34 +73,30 @@ def _add(held: dict[str, Any], prefix: str, run: RunDocuments, paths: Iterable[s
     return added
 
 
-def page_file(documents: Mapping[str, Any]) -> str:
-    """Return a page that holds documents, as HTML."""
-    files = web_files()
-    style, script = files["page.css"].decode(), bundle({name: text.decode() for name, text in files.items()})
-    data = b64encode(gzip.compress(json.dumps(documents, separators=(",", ":"), allow_nan=False).encode(), mtime=0))
+def page_file(documents: Mapping[str, Any] | None = None) -> str:
+    """Return the page as HTML: one that holds documents, or one that asks its server for them."""
+    style, script = _style_and_script()
+    data = b"" if documents is None else gzip.compress(_json(documents).encode(), mtime=0)
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src 'self' data: blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
-    charset = '<meta charset="utf-8">'
-    inlined = {
-        charset: f'{charset}\n    <meta http-equiv="Content-Security-Policy" content="{policy}">',
-        '<link rel="stylesheet" href="page.css">': f"<style>{style}</style>",
-        '<script type="module" src="app.js"></script>': (
-            f'<script type="application/json" id="documents" data-encoding="gzip">{data.decode()}</script>\n'
-            f'    <script type="module">{script}</script>'
-        ),
+    page = Template((WEB / "page.html").read_text(encoding="utf-8"))
+    return page.substitute(policy=policy, style=style, script=script, documents=b64encode(data).decode())
+
+
+@cache
+def _style_and_script() -> tuple[str, str]:
+    modules = {
+        f"{place}{entry.name}": entry.read_text(encoding="utf-8")
+        for place in ("", "draw/", "views/")
+        for entry in (WEB / place).iterdir()
+        if entry.name.endswith(".js")
     }
-    page = files["page.html"].decode()
-    for element, replacement in inlined.items():
-        before, found, after = page.partition(element)
-        if not found:
-            raise DartsimError(f"page.html lacks {element}; please report it")
-        page = before + replacement + after
-    return page
+    return (WEB / "page.css").read_text(encoding="utf-8"), bundle(modules)
 
 
-def bundle(files: Mapping[str, str], entry: str = "app.js") -> str:
+def bundle(modules: Mapping[str, str], entry: str = "app.js") -> str:
     """Return modules as one: each a function's result, after those that it imports.
 
     Understood are imports of relative paths, of names, a namespace or nothing, and exported declarations.
@@ -108,7 +108,7 @@ def bundle(files: Mapping[str, str], entry: str = "app.js") -> str:
             raise DartsimError(f"{path} imports itself by way of {', '.join(importing)}")
         if path in done:
             return
-        text = files[path]
+        text = modules[path]
 
         def imported(match: re.Match[str]) -> str:
             source = _resolved(path, match["path"])
@@ -136,6 +136,10 @@ def _resolved(path: str, relative: str) -> str:
 
 def _name(path: str) -> str:
     return "module_" + re.sub(r"\W", "_", path.removesuffix(".js"))
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
 def _hash(text: str) -> str:

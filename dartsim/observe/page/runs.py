@@ -44,7 +44,7 @@ def runs_document(folders: Mapping[str, Path]) -> list[dict[str, Any]]:
             row = _row(name, folder)
         except ConfigError as error:
             row = {"id": name, "name": name, "state": "damaged", "error": str(error), "figures": {}}
-        rows.append({**row, "tags": [], "differs": {}})
+        rows.append({**row, "differs": {}})
     for key, values in differences([_config(folder) for folder in folders.values()]):
         if key not in ("run.seed", "run.name"):  # the list has them as columns
             for row, value in zip(rows, values, strict=True):

@@ -1,7 +1,8 @@
 """Serves the pages of runs on this machine: documents, screenshots, and a stream of what has changed.
 
-    GET /                          the page        GET /api/PATH             a document; with ETag
-    GET /app.js, /views/now.js …   its files       GET /api/ID/events        server-sent events: {name: revision}
+    GET /                the page, whole
+    GET /api/PATH        a document, with ETag
+    GET /api/ID/events   server-sent events: {name: revision}
 
 It only reads, and looks at the times of files rather than at the run, which never waits for its viewers. A request must
 name this machine as its host; a page of another origin gets nothing. Any address but loopback needs the token.
@@ -13,12 +14,10 @@ import gzip
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from ipaddress import ip_address
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -26,6 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from typing_extensions import override
 
 from dartsim.core.errors import DartsimError
+from dartsim.observe.page.file import page_file
 from dartsim.observe.page.site import Site
 
 LOOK_SECONDS = 0.5
@@ -33,10 +33,8 @@ LOOK_SECONDS = 0.5
 BEAT_SECONDS = 15.0
 """Time after which a stream without changes sends a comment, so that a viewer who is gone is noticed."""
 COOKIE = "dartsim_token"
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the page itself says the rest
     "Cross-Origin-Opener-Policy": "same-origin-allow-popups",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -59,6 +57,7 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 64
     block_on_close = False
 
     def __init__(self, site: Site, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
@@ -107,9 +106,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(b"", "text/plain", status=HTTPStatus.SEE_OTHER, headers={"Location": "/", "Set-Cookie": cookie})
         elif address.path.startswith("/api/"):
             self._api([unquote(part, errors="replace") for part in address.path.split("/")[2:]])
-        elif (content := web_files().get(address.path.lstrip("/") or "page.html")) is not None:
-            kind = TYPES[address.path[address.path.rfind(".") :] if "." in address.path else ".html"]
-            self._send(content, f"{kind}; charset=utf-8", headers={"Cache-Control": "no-cache"})
+        elif address.path == "/":
+            self._send(page_file().encode(), "text/html; charset=utf-8", headers={"Cache-Control": "no-cache"})
         else:
             self._send_error(HTTPStatus.NOT_FOUND, "there is no such page")
 
@@ -222,17 +220,3 @@ def is_loopback(host: str) -> bool:
 def json_bytes(document: Any) -> bytes:
     """Return a document as compact JSON; texts with half of a surrogate pair are escaped."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-
-
-@cache
-def web_files() -> Mapping[str, bytes]:
-    """Return the page's own files by their path."""
-    return dict(_files(files("dartsim.observe.page") / "web", ""))
-
-
-def _files(folder: Any, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(tuple(TYPES)):
-            yield f"{prefix}{entry.name}", entry.read_bytes()

@@ -38,6 +38,12 @@ def test_the_cap_is_the_longest_success_and_l_max_while_there_is_none():
     assert rule.limit("another") == 30
 
 
+def test_a_collected_success_beyond_the_limit_raises_it():
+    rule = by_success()
+    rule.learn([played(40)])  # below, the task could not be solved
+    assert rule.limit("t") == 40
+
+
 def test_masked_attempts_and_those_without_turns_teach_nothing():
     rule = by_success()
     rule.learn([played(5, None, ending=Ending.BROKEN), played(0, 1.0)])

@@ -11,9 +11,9 @@ const streams = new Map();
 
 /** Read the documents that the page holds, if it holds any. */
 export async function open() {
-  const holder = document.getElementById("documents");
-  if (!holder) return;
-  const bytes = Uint8Array.from(atob(holder.textContent ?? ""), (letter) => letter.charCodeAt(0));
+  const text = document.getElementById("documents")?.textContent;
+  if (!text) return;
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   inlined = await new Response(stream).json();
 }

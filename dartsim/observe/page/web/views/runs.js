@@ -18,7 +18,7 @@ export async function runs() {
       const choose = () => go({ chosen: (others.length < chosen.length ? others : [...chosen, id]).join(",") });
       return [
         h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, checked: chosen.includes(id), onchange: choose }),
-        [h("a", { href: viewLink(id, "now") }, run.id), ...run.tags.map((tag) => h("span.chip", {}, tag))],
+        h("a", { href: viewLink(id, "now") }, run.id),
         badge(run.state), run.scheduler ?? "", run.seed ?? "", duration(run.seconds), percent(run.success),
         number(run.figures.trained_turns_per_minute), percent(run.figures.env_utilization), percent(run.figures.gpu_utilization),
         h("span.muted", {}, Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`).join(", ")),
