@@ -1,10 +1,11 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel
+from dartsim.sim.prompts import BLOCK_TOKENS, PromptModel, reply_lengths
 
 SLIDE = PromptModel()
 BLOCK = PromptModel(images_after_cut=3)
@@ -34,6 +35,15 @@ def test_dropping_texts_breaks_the_prefix_too():
     assert model.warm[35].cached_tokens > 3_000
     assert model.warm[36].cached_tokens == model.warm[90].cached_tokens == 336
     assert model.cold[36].tokens == model.cold[90].tokens
+
+
+def test_replies_meet_the_measured_quantiles():
+    draw = reply_lengths(np.random.default_rng(0))
+    lengths = np.array([draw() for _ in range(50_000)])
+    assert lengths.mean() == pytest.approx(104, abs=1)
+    assert np.quantile(lengths, [0.05, 0.5, 0.95]) == pytest.approx([73, 103.5, 139], abs=1.5)
+    assert lengths.min() >= 1
+    assert lengths.max() == 157
 
 
 @given(
