@@ -129,6 +129,7 @@ def score(recorded: Figures) -> Rows:
         ["largest error", f"{recorded['largest_error']:.0%}", ""],
         ["published value in the 90 % interval", f"{recorded['coverage']:.0%}", "85% to 95%"],
         [f"best row named ({recorded['best_asked']} tables)", f"{recorded['best_named']:.0%}", "80%"],
+        ["error of the model itself, from fitted rows", f"{recorded['model_error']:.0%}", ""],
         ["Kendall's tau, mean", f"{recorded['mean_tau']:.2f}", ""],
     ]
     return ["held-out rows", "here", "aim"], rows
