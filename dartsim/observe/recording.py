@@ -251,7 +251,7 @@ class StateLog(RecordingLog):
         self._gather_seconds = gather_seconds
         self._rows: list[bytes] = []
         self._longest = max(FINEST_SECONDS, hours * 3600.0 / STEPS)
-        super().__init__(path, spacing_seconds=max(FINEST_SECONDS, self._longest / 16))
+        super().__init__(path, spacing_seconds=max(FINEST_SECONDS, self._longest / 4))
         kept = [row for row in read_state_rows(path) if until is not None and row[0] <= until]
         path.write_bytes(b"".join(self.ROW.pack(*row) for row in kept))
         self._last = self._written = kept[-1][0] if kept else -1.0

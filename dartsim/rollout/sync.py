@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dartsim.config.sections.rollout import SyncConfig
 from dartsim.core.answers import text_of
@@ -18,11 +18,8 @@ from dartsim.core.errors import WorkerFault, cause_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Version, Weights
-from dartsim.observe import EngineState
+from dartsim.observe import EngineState, Recorder
 from dartsim.rollout.turns import WorkerSlot
-
-if TYPE_CHECKING:
-    from dartsim.rollout.service import RolloutService
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +40,25 @@ TRIES = 3
 """Number of loads for which other workers wait; afterwards the worker retries on its own."""
 
 
+class Pool(Protocol):
+    """What a weight sync needs from the pool."""
+
+    workers: list[WorkerSlot]
+    recorder: Recorder
+
+    def take_down(self, worker: WorkerSlot) -> None:
+        """Send the worker no new requests; its live ones continue."""
+        ...
+
+    def stop(self, worker: WorkerSlot) -> None:
+        """Record that the worker stops serving, its live requests included."""
+        ...
+
+    def bring_up(self, worker: WorkerSlot) -> None:
+        """Record that the worker serves again."""
+        ...
+
+
 class WeightSync:
     """Loads the newest publication into every worker, one slice after the other.
 
@@ -53,7 +69,7 @@ class WeightSync:
     workers that serve.
     """
 
-    def __init__(self, service: RolloutService, config: SyncConfig, load_seconds: float, weights: Weights) -> None:
+    def __init__(self, service: Pool, config: SyncConfig, load_seconds: float, weights: Weights) -> None:
         self._service = service
         self._config = config
         self._mode = config.sync_mode

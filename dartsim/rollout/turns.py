@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dartsim.config.sections.rollout import LimitsConfig
     from dartsim.core.ports import AsyncEnv, PolicyWorker
-    from dartsim.rollout.service import RolloutService
+    from dartsim.observe import Recorder
 
 # A global costs a tenth of an attribute lookup in an enumeration; as a compiled Final, next to nothing.
 GENERATING: Final = DesktopState.GENERATING
@@ -118,12 +118,25 @@ class WorkerSlot(Routed):
         self.out_of_rotation = False
 
 
+class SessionPool(Protocol):
+    """What a session needs from ``RolloutService``."""
+
+    recorder: Recorder
+    router: Router
+    max_tries: int
+
+    async def wait_until_up(self, track: Track) -> None: ...
+    def count_fault(self, fault: WorkerFault) -> None: ...
+    def remove_from_rotation(self, worker: WorkerSlot, fault: WorkerFault) -> None: ...
+    def note_drained(self, worker: WorkerSlot) -> None: ...
+
+
 class PoolSession:
     """A session that remembers the worker of its last turn, and retries after a fault."""
 
     __slots__ = ("_group", "_hot", "_last", "_router", "_service", "_track")
 
-    def __init__(self, service: RolloutService, attempt: Attempt, track: Track) -> None:
+    def __init__(self, service: SessionPool, attempt: Attempt, track: Track) -> None:
         recorder = service.recorder
         self._service = service
         self._router: Router = service.router

@@ -15,11 +15,11 @@ from dartsim.config import Config
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import torch_missing
 from dartsim.core.ports import Learner
+from dartsim.core.registry import component
 from dartsim.core.rewards import mean_over_tasks
 from dartsim.core.types import Trajectory, UpdateResult, Version, Weights
 from dartsim.curation import SuccessPool
 from dartsim.observe.records import HELD_OUT
-from dartsim.run.backends import learner_backend
 from dartsim.run.content import desktop_maker
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.store.checkpoints import write_checkpoint
@@ -195,7 +195,7 @@ def trained_model(
     config = prepared.config
     one_thread()
     vlm = build(vlm_config(config), seed=config.run.seed)
-    trainer: RealLearner = learner_backend(config).train(
+    trainer: RealLearner = component("learner", config.backend.learner).train(
         config, vlm, seed=config.run.seed, select=turn_selector(config)
     )
     if restore is not None:

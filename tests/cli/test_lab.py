@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from dartsim.config import load
 
@@ -131,3 +135,24 @@ def test_plan_ends_with_a_file_that_run_loads_and_says_what_it_costs(dartsim, ca
     printed = capsys.readouterr().out
     assert "the best: Limited by " in printed
     assert "it costs 6 an hour, " in printed
+
+
+def test_predict_writes_a_page_of_what_it_says(dartsim, capsys, tmp_path):
+    figures = [{"figure": "update_seconds", "value": 30.0}]
+    table = {
+        **{"id": "t", "title": "a table", "source": "a test", "kind": "update", "model": {"name": "Qwen3-4B"}},
+        "machines": {"gpu": "H100", "trainer": 2, "rollout": 2},
+        "workload": {"groups": 8, "group_size": 4, "reply_tokens": 600.0, "reply_spread": 0.5, "longest": 2048},
+        "scheduler": {"preset": "verl-partial", "ahead": 2.0},
+        "rows": [{"name": name, "figures": figures} for name in ("short", "<script>")],
+    }
+    file = tmp_path / "t.toml"
+    file.write_text(tomli_w.dumps(table))
+    assert dartsim("predict", str(file), "--no-fit", "--html", str(tmp_path / "page.html"), "--json", "-") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    held = re.search(r'id="documents">([^<]+)<', (tmp_path / "page.html").read_text())[1]
+    study = json.loads(gzip.decompress(base64.b64decode(held)))["study"]
+    assert study["title"].startswith("a table")
+    assert [row["row"] for row in rows] == ["short", "<script>"]
+    shown = [cell for each in study["tables"] for row in each["rows"] for cell in row]
+    assert {"short", "<script>"} <= set(shown)

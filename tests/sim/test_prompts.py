@@ -64,6 +64,13 @@ def test_sequences_train_each_turn_once_with_prompts_that_extend_each_other(turn
             assert prompts.segments(turn + 1)[: len(shown)] == shown
 
 
+def test_blocks_of_five_images_cut_to_two_have_17_screens_in_14_turns_instead_of_45():
+    five = PromptModel(max_images=5, images_after_cut=2)
+    assert sum(each.images for each in five.training_sequences(14, packed=False)) == 45
+    assert sum(each.images for each in five.training_sequences(14, packed=True)) == 17
+    assert sum(each.images for each in SLIDE.training_sequences(14, packed=False)) == 60
+
+
 @pytest.mark.parametrize("wrong", [{"images_after_cut": 6}, {"max_texts": -1}, {"num_turns": 0}])
 def test_impossible_models_are_refused(wrong):
     with pytest.raises(ValueError, match="got"):

@@ -58,7 +58,7 @@ function facts(run, played, others) {
 /** Where it parted from the best attempt of its group with another reward. @param {string} run @param {any} played
  * @param {any[]} peers the best first */
 function difference(run, played, peers) {
-  const other = peers.find((one) => one.reward !== played.reward), k = other ? parting(played.turns, other.turns) : -1;
+  const other = peers.find((one) => one.reward !== null && one.reward !== played.reward), k = other ? parting(played.turns, other.turns) : -1;
   if (k < 0) return null;
   const instead = other.turns[k]?.action;
   return h("p.panel", {}, "What made the difference? From ", h("a", { href: link({ turn: String(k) }) }, `turn ${k + 1}`), " on it is unlike ",

@@ -21,7 +21,11 @@ export async function runs() {
         h("a", { href: viewLink(id, "now") }, run.id),
         badge(run.state), run.scheduler ?? "", run.seed ?? "", duration(run.seconds), percent(run.success),
         number(run.figures.trained_turns_per_minute), percent(run.figures.env_utilization), percent(run.figures.gpu_utilization),
-        h("span.muted", {}, Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`).join(", ")),
+        differences(Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`)),
       ];
     }))));
 }
+
+/** Settings as one line, or behind a click if nobody would read so many. @param {string[]} settings */
+const differences = (settings) => settings.length > 6 ?
+  h("details.muted", {}, h("summary", {}, `${settings.length} settings`), settings.join(", ")) : h("span.muted", {}, settings.join(", "));
