@@ -125,9 +125,10 @@ def make_runs(
 
     ``results`` has the directories of finished runs, which are copied: of earlier comparisons with the same code.
     """
+    new = {run.name for run in runs if run.path is not None and not run.path.exists()}
     left = [run for run in runs if not _known(run, results)]
-    if results is not None and len(left) < len(runs):
-        console.print(f"{len(runs) - len(left)} of {len(runs)} runs are known", soft_wrap=True)
+    if copied := len(new - {run.name for run in left}):
+        console.print(f"{copied} of {len(runs)} runs are copied from earlier comparisons", soft_wrap=True)
     simulated: dict[str, EndedRun] = {}
     if left:
         with executor_for(processes) as executor, progress_bar(console) as progress:
