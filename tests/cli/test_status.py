@@ -20,7 +20,7 @@ SMALL = ("dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "roll
 
 
 def documents_of(page):
-    data = re.search(r'id="documents" data-encoding="gzip">([^<]*)<', page.read_text("utf-8"))[1]
+    data = re.search(r'id="documents">([^<]*)<', page.read_text("utf-8"))[1]
     return json.loads(gzip.decompress(base64.b64decode(data)))
 
 
