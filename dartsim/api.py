@@ -232,12 +232,11 @@ def compare(
     def with_seeds(count: int, names: Collection[str]) -> Comparison:
         start = max(numbers, default=-1) + 1
         numbers.extend(range(start, start + count - len(numbers)))
-        left = [
-            ComparedRun(name, seeded, _replay(name, scheduler, seeded, on, overrides or {}))
-            for name, (scheduler, config) in arms.items()
-            for seed in (numbers[len(ended[name]) : count] if name in names else ())
-            for seeded in [with_settings(config, {"run.seed": seed})]
-        ]
+        left: list[ComparedRun] = []
+        for name, (scheduler, config) in arms.items():
+            for seed in numbers[len(ended[name]) : count] if name in names else ():
+                seeded = with_settings(config, {"run.seed": seed})
+                left.append(ComparedRun(name, seeded, _replay(name, scheduler, seeded, on, overrides or {})))
         for run, made in zip(left, make_runs(left, Console(file=StringIO()), processes=processes), strict=True):
             ended[run.scheduler].append((run, made))
         pairs = [pair for own in ended.values() for pair in own]

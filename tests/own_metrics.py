@@ -13,7 +13,6 @@ from dartsim.real.scoring.sandboxed.own_functions import OwnFunctions
 class OwnMetrics:
     """A ``SandboxPool`` and its only sandbox in one."""
 
-    inside = "/driver"
     link: Any = None
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ FIRST_ID = 10**12
 def held_out_attempts(prepared: PreparedRun, learner: Learner) -> HeldOutAttempts | None:
     """Return the configured evaluation of real desktops, or of modeled ones in their place; None if there is none.
 
-    A model on mock desktops is evaluated beside the run instead (``dartsim.run.model``).
+    A model on mock desktops is evaluated beside the run instead (``dartsim.run.model.HeldOut``).
     """
     config = prepared.config
     among = config.backend.boots or config.policy.kind == "surrogate"

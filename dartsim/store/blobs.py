@@ -170,13 +170,12 @@ class BlobStore:
             if not part.is_symlink():
                 yield from (path for path in part.glob("*") if _NAME.match(path.name) or path.suffix == PARTIAL)
 
-    def sweep(self, keep: Collection[str]) -> int:
-        """Remove all files but these, to which rows refer, while nothing writes; return how many."""
+    def sweep(self, keep: Collection[str]) -> None:
+        """Remove all files but these, to which rows refer, while nothing writes."""
         self._uses.by_rows(keep)
-        unwanted = [path for path in self._files() if path.name not in keep]
-        for path in unwanted:
-            path.unlink()
-        return len(unwanted)
+        for path in self._files():
+            if path.name not in keep:
+                path.unlink()
 
     def _name(self, picture: Any) -> str:
         """Return the name of a screenshot; each object is hashed only once."""

@@ -55,18 +55,17 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
         TurnSelection: _selection,
         TurnLimitRule: _turn_limits,
     }
-    drive = next((drive for base, drive in kinds.items() if issubclass(rule, base)), None)
-    if drive is None and not all(hasattr(rule, name) for name in ("next", "learn", "state", "restore")):
+    drive = next((drive for base, drive in kinds.items() if issubclass(rule, base)), _task_order)
+    if drive is _task_order and not all(hasattr(rule, name) for name in ("next", "learn", "state", "restore")):
         bases = ", ".join(base.__name__ for base in kinds)
         raise TypeError(f"{rule.__name__} is no rule that can be checked: wanted a subclass of {bases} or a TaskOrder")
-    drive = drive or _task_order
     section = getattr(rule, "Parameters", None)
     if section is None:
         raise AssertionError(f"{rule.__name__} has no parameters: write @dartsim.register(KIND, NAME) above it")
-    make, calls = _RuleFactory(rule, section(**parameters)), drive
+    make = _RuleFactory(rule, section(**parameters))
 
     async def choices() -> list[Any]:
-        return list(calls(make, np.random.default_rng(seed), num_calls))
+        return list(drive(make, np.random.default_rng(seed), num_calls))
 
     chosen = [run_virtual(choices(), seed=seed) for _ in range(2)]
     for number, (first, second) in enumerate(zip(*chosen, strict=True)):

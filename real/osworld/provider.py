@@ -120,12 +120,12 @@ async def _console(container: Container, folder: Path | None) -> str:
     lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         return "its console is empty"
-    kept = ""
+    place = ""
     if folder is not None:
         path = folder / f"{container.name}.log"
         await asyncio.to_thread(_write, path, output)
-        kept = f" (all of it: {path})"
-    return f"its console ends with {clean(lines[-1][-LINE_CHARACTERS:])!r}{kept}"
+        place = f" (all of it: {path})"
+    return f"its console ends with {clean(lines[-1][-LINE_CHARACTERS:])!r}{place}"
 
 
 def _write(path: Path, output: bytes) -> None:

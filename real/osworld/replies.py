@@ -41,14 +41,14 @@ def ok(response: httpx.Response) -> httpx.Response:
     """
     if response.status_code == 200:
         return response
-    said = message_of(response)
+    message = message_of(response)
     page = _is_page(response)
     kind = VmMissing if response.status_code == 404 and not page else VmBadReply
-    words = " ".join(re.sub(r"<[^>]*>", " ", said).split()) if page else said
+    words = " ".join(re.sub(r"<[^>]*>", " ", message).split()) if page else message
     raise kind(
         f"{_request_line(response)}: found status {response.status_code} ({words[:300]}), wanted 200",
         status=response.status_code,
-        body=said,
+        body=message,
     )
 
 

@@ -222,8 +222,8 @@ class _AttemptReader:
         raise Refused("unreadable_action", f"step {number} has {type(action).__name__} for an action")
 
     def _reply(self, step: _Step) -> tuple[str, list[int]]:
-        said = step.response
-        text = said.strip() if said is not None and self._means(said, step.actions) else self._written(step)
+        response = step.response
+        text = response.strip() if response is not None and self._means(response, step.actions) else self._written(step)
         if self._writer.config.prompts.box_tokens:
             text = shown_reply(text)
         try:

@@ -57,11 +57,11 @@ class DesktopSnapshots:
         self._saved.files.pop(place, None)
         with self._desktop.saving() as files:
             size = int(await self._call("save", key))
-            kept = None
+            copy = None
             if files is not None:
-                kept = self._saved.root.joinpath(*place)
-                await asyncio.to_thread(_copy, files, kept)
-            self._saved.files[place] = kept
+                copy = self._saved.root.joinpath(*place)
+                await asyncio.to_thread(_copy, files, copy)
+            self._saved.files[place] = copy
         return size
 
     async def restore(self, key: str) -> None:

@@ -97,11 +97,11 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--width", type=int, default=1920)
     parser.add_argument("--height", type=int, default=1080)
-    asked = parser.parse_args()
-    screens = Screens(asked.width, asked.height)
-    count = len(asked.ports)
+    options = parser.parse_args()
+    screens = Screens(options.width, options.height)
+    count = len(options.ports)
     apps = [StandInDesktop(screens, number, count).app() for number in range(count)]
-    asyncio.run(serve(apps, asked.host, asked.ports))
+    asyncio.run(serve(apps, options.host, options.ports))
 
 
 if __name__ == "__main__":
