@@ -141,8 +141,10 @@ def test_unchanged_runs_of_earlier_and_interrupted_comparisons_are_copied(dartsi
     assert dartsim(*arguments, "--set", "rollout.warm_envs=1") == 0
     assert len(made) == 6
     monkeypatch.setattr("dartsim.lab.sweep._code_hash", lambda: "changed")
-    assert dartsim(*arguments, "--out", "runs/compare-coupled-dart-measured-2") == 0
-    assert len(made) == 8
+    second = Path("runs/compare-coupled-dart-measured-2")
+    for same in (second, second.resolve()):
+        assert dartsim(*arguments, "--out", str(same)) == 0
+        assert len(made) == 8
 
 
 def test_seeds_are_added_until_the_order_is_decided(dartsim, capsys):
