@@ -170,8 +170,8 @@ def import_files(
             raise ConfigError("--from csv reads one file, and has --column and --unit alone")
         written, parts = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"))
     else:
-        if column:
-            raise ConfigError(f"--column goes with --from csv, not with --from {origin}")
+        if column or unit != "s":
+            raise ConfigError(f"--column and --unit go with --from csv, not with --from {origin}")
         written, parts = _logs(files, origin, given or [], steps, out_file or Path("run.toml"))
     _show(written, parts, json_file)
 
