@@ -176,7 +176,7 @@ def import_files(
     _show(written, parts, json_file)
 
 
-Done = tuple[dict[str, Any], list[str | Table]]
+Output = tuple[dict[str, Any], list[str | Table]]
 """A result as JSON, and what is printed."""
 
 
@@ -200,7 +200,7 @@ def _write_new(file: Path, text: str) -> None:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path) -> Done:
+def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path) -> Output:
     import tomli_w
 
     from dartsim.config.load import parse_override
@@ -222,7 +222,7 @@ def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | N
     ]
 
 
-def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Done:
+def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Output:
     from statistics import median
 
     import tomli_w
@@ -244,7 +244,7 @@ def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Done:
     ]
 
 
-def _measured(run: Path, out_file: Path | None, *, check: bool) -> Done:
+def _measured(run: Path, out_file: Path | None, *, check: bool) -> Output:
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
     from dartsim.lab.measure import measure, profile_toml
@@ -270,7 +270,7 @@ def _measured(run: Path, out_file: Path | None, *, check: bool) -> Done:
     return written | figures, [f"profile: {file}\ntwin: {run / TWIN}", *tables]
 
 
-def _server(url: str, model: str | None, loads: list[Load], minutes: float, file: Path) -> Done:
+def _server(url: str, model: str | None, loads: list[Load], minutes: float, file: Path) -> Output:
     """Play the loads against a server, fit, and write the engine's settings with their test."""
     import asyncio
 
@@ -332,7 +332,7 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
     }
 
 
-def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Done:
+def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Output:
     """Run the twin, and return its figures beside the run's."""
     from dartsim.lab.progress import run_bar
     from dartsim.lab.virtual import compare, compared_figures
