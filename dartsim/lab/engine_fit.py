@@ -17,7 +17,7 @@ import numpy as np
 
 from dartsim.config.sections.cluster import RooflineConfig
 from dartsim.core.errors import ConfigError
-from dartsim.lab.least_squares import Known, Vector, maximize
+from dartsim.lab.least_squares import Evidence, Vector, maximize
 from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.gpu import GpuProfile, roofline_profile
@@ -205,7 +205,7 @@ def fit(loads: Sequence[Load]) -> dict[str, float]:
     chosen = [load for load in loads if load.fitted]
     wanted = np.array([log(value) for load in chosen for value in figures(load.rounds).values()])
     middle = np.array([log(value) for value in GUESSES.values()])
-    known = Known(middle, np.eye(len(middle)) / PRIOR_SD**2, wanted, np.full(len(wanted), FIGURE_SD**-2.0))
+    known = Evidence(middle, np.eye(len(middle)) / PRIOR_SD**2, wanted, np.full(len(wanted), FIGURE_SD**-2.0))
 
     def predicted(at: Vector) -> Vector:
         return np.array([log(value) for each in simulate(chosen, _times(at)) for value in each.values()])
