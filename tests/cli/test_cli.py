@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -116,6 +117,14 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     (table,) = json.loads(text)["tables"]
     assert mean in table["rows"][0]
     assert "published" not in text
+
+
+def test_a_twin_is_modeled_whatever_is_set_of_the_real_parts(dartsim):
+    real = ("--set", "backend.desktops=desktop", "--set", "backend.learner=local", "--hours", "0.1")
+    assert dartsim("run", "desktop", "--twin", *real, "--until-steady", "3%", "--out", "twin") in (0, 18)
+    config = tomllib.loads(Path("twin/config.toml").read_text())
+    assert {config["backend"][part] for part in ("desktops", "workers", "learner")} == {"sim"}
+    assert (config["run"]["hours"], config["run"]["until_steady"]) == (0.1, 0.03)
 
 
 def test_unchanged_runs_of_earlier_and_interrupted_comparisons_are_copied(dartsim, monkeypatch):
