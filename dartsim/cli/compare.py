@@ -301,7 +301,7 @@ def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
 
 
 def refuse_others(folder: Path, runs: Sequence[ComparedRun]) -> None:
-    """Refuse a folder with anything else than a comparison of these schedulers with the same settings.
+    """Refuse a folder with anything but a comparison of these schedulers with the same settings.
 
     Raises:
         ConfigError: If it has.
