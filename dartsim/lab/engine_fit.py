@@ -71,7 +71,7 @@ class Load:
     rounds: list[list[Request]] = field(default_factory=list)
 
 
-def design(*, max_prompt: int, max_reply: int, max_clients: int, seed: int = 0) -> list[Load]:
+def design(*, max_prompt: int, max_reply: int, max_clients: int) -> list[Load]:
     """Return loads at the corners of these ranges, which are fitted, and loads between them, which are not."""
     prompts = [max(1, max_prompt // 32), max(1, max_prompt // 5), max_prompt]
     replies = [1, max(1, max_reply // 4), max_reply]
@@ -98,7 +98,7 @@ def design(*, max_prompt: int, max_reply: int, max_clients: int, seed: int = 0) 
         for cell in dict.fromkeys([*fitted, *between])
         for prompt, reply, count in [cell]
     ]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     mixed = [
         (int(rng.integers(1, max_prompt + 1)), int(rng.integers(1, max_reply + 1)))
         for _ in range(max(6, 3 * max_clients))
