@@ -54,7 +54,7 @@ AREAL_REPLIES, AREAL_SECONDS = "replies of 8,000 tokens", 90.0
 """Nearest to AReaL's run of a 7B model: 1,000 updates in 25.4 h, replies of up to 27,000 tokens."""
 
 PAGE, BLOG = "DART, project page", "AReaL, blog/AReaL_v0_3.md"
-TRAINED, GENERATED = "trained_turns_per_minute", "generated_turns_per_minute"
+TRAINED = "trained_turns_per_minute"
 
 
 def verdicts(arms: Sequence[Figures]) -> list[Figures]:

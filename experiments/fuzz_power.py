@@ -95,7 +95,7 @@ def search_chunk(chunk: Chunk) -> Figures:
     """Search one chunk."""
     logging.disable(logging.CRITICAL)
     result = search(chunk, clock=time.process_time)
-    return searched(chunk.preset, result.tally, [] if result.failure is None else [result.failure])
+    return preset_row(chunk.preset, result.tally, [] if result.failure is None else [result.failure])
 
 
 def hostile_operation(options: Options) -> list[Figures]:
@@ -117,10 +117,10 @@ def operate(job: tuple[str, int, int]) -> Figures:
         if result.failed:
             failures.append(result)
     tally.cpu_seconds = time.process_time() - began
-    return searched(name, tally, failures)
+    return preset_row(name, tally, failures)
 
 
-def searched(preset: str, tally: Tally, failures: Sequence[CaseResult]) -> Figures:
+def preset_row(preset: str, tally: Tally, failures: Sequence[CaseResult]) -> Figures:
     """Return what was searched of a preset."""
     return {
         "preset": preset,

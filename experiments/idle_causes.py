@@ -41,7 +41,7 @@ def run_scheduler(arm: Arm, seed: int) -> Figures:
     window = recorded_window(result.recorder)
     assert window is not None, "segments are kept"
     start = config.run.warmup_share * window.end
-    found = attribute(window.clipped(start)._replace(start=start))["populations"]
+    found = attribute(window.clipped(start))["populations"]
     return {
         "idle": {
             name: {

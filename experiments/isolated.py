@@ -20,9 +20,9 @@ def isolated(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return pool.submit(function, *args, **kwargs).result()
 
 
-def peak_rss_mb(pid: int | None = None) -> float:
-    """Return the most memory that a process has had resident, in megabytes (10**6 bytes); None: this one."""
-    status = Path(f"/proc/{pid or 'self'}/status")
+def peak_rss_mb() -> float:
+    """Return the most memory that this process has had resident, in megabytes (10**6 bytes)."""
+    status = Path("/proc/self/status")
     if status.exists():
         # Not getrusage: on Linux it also counts what the process that started this one had.
         for line in status.read_text(encoding="ascii").splitlines():

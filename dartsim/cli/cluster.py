@@ -170,13 +170,13 @@ def import_files(
             raise ConfigError("--from csv reads one file, and has --column and --unit alone")
         written, parts = _latencies(files[0], column or [], unit, out_file or Path("latencies.toml"))
     else:
-        if column:
-            raise ConfigError(f"--column goes with --from csv, not with --from {origin}")
+        if column or unit != "s":
+            raise ConfigError(f"--column and --unit go with --from csv, not with --from {origin}")
         written, parts = _logs(files, origin, given or [], steps, out_file or Path("run.toml"))
     _show(written, parts, json_file)
 
 
-Done = tuple[dict[str, Any], list[str | Table]]
+Output = tuple[dict[str, Any], list[str | Table]]
 """A result as JSON, and what is printed."""
 
 
@@ -200,7 +200,7 @@ def _write_new(file: Path, text: str) -> None:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path) -> Done:
+def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | None, file: Path) -> Output:
     import tomli_w
 
     from dartsim.config.load import parse_override
@@ -222,7 +222,7 @@ def _logs(files: list[Path], origin: Origin, settings: list[str], steps: str | N
     ]
 
 
-def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Done:
+def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Output:
     from statistics import median
 
     import tomli_w
@@ -244,7 +244,7 @@ def _latencies(source: Path, column: list[str], unit: str, file: Path) -> Done:
     ]
 
 
-def _measured(run: Path, out_file: Path | None, *, check: bool) -> Done:
+def _measured(run: Path, out_file: Path | None, *, check: bool) -> Output:
     from dartsim.config import load, to_toml
     from dartsim.config.load import PROFILE
     from dartsim.lab.measure import measure, profile_toml
@@ -270,7 +270,7 @@ def _measured(run: Path, out_file: Path | None, *, check: bool) -> Done:
     return written | figures, [f"profile: {file}\ntwin: {run / TWIN}", *tables]
 
 
-def _server(url: str, model: str | None, loads: list[Load], minutes: float, file: Path) -> Done:
+def _server(url: str, model: str | None, loads: list[Load], minutes: float, file: Path) -> Output:
     """Play the loads against a server, fit, and write the engine's settings with their test."""
     import asyncio
 
@@ -332,7 +332,7 @@ def _about(run: Path, measured: Measurement) -> dict[str, Any]:
     }
 
 
-def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Done:
+def _run_twin(run: Path, twin: Config, summary: Mapping[str, Any]) -> Output:
     """Run the twin, and return its figures beside the run's."""
     from dartsim.lab.progress import run_bar
     from dartsim.lab.virtual import compare, compared_figures

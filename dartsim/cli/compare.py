@@ -24,6 +24,7 @@ from dartsim.cli.options import (
     file_target,
     load_config,
     new_folder,
+    refuse_unwritable,
     settings,
 )
 from dartsim.cli.signals import report_interrupt
@@ -138,6 +139,7 @@ def compare(
     folder = out_folder or new_folder("-".join(["compare", *short]))
     possible = runs_in(folder, possible)
     refuse_others(folder, possible)
+    refuse_unwritable("--out", folder.parent, folder=True)
     finished = Results(folder.parent / RESULTS)
     counts = dict.fromkeys(names, 0)
     ended: list[EndedRun] = []
@@ -299,7 +301,7 @@ def runs_in(folder: Path, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
 
 
 def refuse_others(folder: Path, runs: Sequence[ComparedRun]) -> None:
-    """Refuse a folder with anything else than a comparison of these schedulers with the same settings.
+    """Refuse a folder with anything but a comparison of these schedulers with the same settings.
 
     Raises:
         ConfigError: If it has.

@@ -228,8 +228,8 @@ def _show(figures: Mapping[str, Any], console: TextConsole) -> None:
         ks = list(budget["pass_at"]) if figures["attempts_per_task"] > 1 else []
         heads = ["domain", "#tasks", "#attempts", "#success", "#95 % interval", *(f"#pass@{k}" for k in ks)]
         rows = [(name, *_cells(row, ks)) for name, row in [*budget["domains"].items(), ("all", budget)]]
-        title = f"{figures['model']}, {budget['steps']} steps, temperature {figures['temperature']:g}, "
-        console.print(table(heads, rows, f"{title}{figures['split']} tasks"))
+        made = f"{figures['model']}, {budget['steps']} steps, temperature {figures['temperature']:g}"
+        console.print(table(heads, rows, f"{made}, {figures['split']} tasks"))
         if budget["masked"]:
             causes = ", ".join(f"{cause}: {count}" for cause, count in budget["masked"].items())
             console.say(f"masked, not counted: {sum(budget['masked'].values())} ({causes})")

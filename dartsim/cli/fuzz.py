@@ -113,7 +113,7 @@ def fuzz(
     }
     if failure is not None:
         token = failure.case.token()
-        failure, facts = _written(failure.case, lambda name: out_folder or new_folder(f"fuzz-{name}"))
+        failure, facts = _run_and_write(failure.case, lambda name: out_folder or new_folder(f"fuzz-{name}"))
         figures |= {"token": token, **facts}
     console = result(figures, json_file)
     if failure is not None:
@@ -144,7 +144,7 @@ def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
     case = from_token(token)
     refuse_unwritable("--out", out_folder or Path("runs"), folder=True)
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.
-    replayed, facts = _written(case, lambda name: out_folder or Path("runs") / f"replay-{name}")
+    replayed, facts = _run_and_write(case, lambda name: out_folder or Path("runs") / f"replay-{name}")
     console = result({**facts, "virtual_seconds": replayed.seconds}, json_file)
     console.say(_verdict(replayed))
     console.print(f"event hash {replayed.event_hash}, {replayed.seconds:g} virtual seconds")
@@ -215,7 +215,7 @@ def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
     return min(failures, key=lambda failure: len(failure.case.token()))
 
 
-def _written(case: Case, folder_of: Callable[[str], Path]) -> tuple[CaseResult, dict[str, Any]]:
+def _run_and_write(case: Case, folder_of: Callable[[str], Path]) -> tuple[CaseResult, dict[str, Any]]:
     """Run a case and write its folder, named by the hash of its events; return the result, and the facts for JSON."""
     from dartsim.fuzz import run_case
     from dartsim.fuzz.case_directory import write_case_directory

@@ -56,7 +56,8 @@ def predict(
     for line in filter(None, (document["title"], document["verdict"])):
         console.say(line)
     for each in document["tables"]:
-        console.print(table(each["heads"], each["rows"]))
+        if each["rows"]:
+            console.print(table(each["heads"], each["rows"]))
     for note in document["notes"]:
         console.say(note)
     if html is not None:

@@ -110,16 +110,17 @@ def run(
         _resume(Path(scheduler), settings(overrides, hours, None), json_file)
         return
     changes = [*backend_overrides(backend, workers), *env_overrides(env)]
-    options = settings(overrides, hours, seed, faults, until_steady=until_steady)
     default = "desktop" if backend == "desktop" else "errands"
     if twin:
         from dartsim.lab.compared_runs import scheduler_config
         from dartsim.lab.virtual import modeled_twin
 
-        # A cluster and an end when steady are for modeled runs only, so they come after the real configuration.
         real = load_config(scheduler, default=default, overrides=[*changes, *settings(overrides, hours, seed, faults)])
-        resolved = scheduler_config(modeled_twin(real), on, options)
+        # A cluster and an end when steady are for modeled runs only; what was set wins over the cluster once more.
+        again = settings(overrides if on else None, hours, seed, faults, until_steady=until_steady)
+        resolved = scheduler_config(modeled_twin(real), on, again)
     else:
+        options = settings(overrides, hours, seed, faults, until_steady=until_steady)
         resolved = load_config(scheduler, default=default, on=on, overrides=[*changes, *options])
     if not resolved.backend.virtual:
         from dartsim.lab.estimate import estimate

@@ -22,6 +22,7 @@ from dartsim.cli.options import (
     folder_target,
     load_config,
     new_folder,
+    refuse_unwritable,
     settings,
 )
 from dartsim.cli.signals import report_interrupt
@@ -171,6 +172,7 @@ def search(
     from dartsim.lab.study_document import TRIALS
     from dartsim.lab.sweep import RESULTS, Results
 
+    refuse_unwritable("--out", folder.parent, folder=True)
     study = Study(spec, folder / JOURNAL)
     errors.say(f"study: {folder} (resume with --out {folder})")
     resumable = f"the same command with --out {folder} resumes"

@@ -37,7 +37,6 @@ class Tally:
 
     runs: int = 0
     seconds: float = 0.0
-    env_seconds: float = 0.0
     injected: Counter[str] = field(default_factory=Counter)
     schedulers: Counter[str] = field(default_factory=Counter)
     cpu_seconds: float = 0.0
@@ -47,17 +46,14 @@ class Tally:
         return self.seconds / 3600.0
 
     def count(self, result: CaseResult) -> None:
-        choices = result.case.choices
         self.runs += 1
         self.seconds += result.seconds
-        self.env_seconds += result.seconds * int(choices.get("rollout.num_envs", 1) or 1)
         self.injected.update(result.injected)
         self.schedulers[_scheduler(result.case)] += 1
 
     def add(self, other: Tally) -> None:
         self.runs += other.runs
         self.seconds += other.seconds
-        self.env_seconds += other.env_seconds
         self.injected.update(other.injected)
         self.schedulers.update(other.schedulers)
         self.cpu_seconds += other.cpu_seconds

@@ -137,8 +137,8 @@ def make_runs(
                 run = left[number]
                 if made is not None:
                     simulated[run.name] = made
-                elif results is not None:
-                    results.add(run.key, str(run.path))
+                elif results is not None and run.path is not None:
+                    results.add(run.key, str(run.path.resolve()))
     return [simulated[run.name] if run.path is None else _read(run.path) for run in runs]
 
 
@@ -147,7 +147,7 @@ def _known(run: ComparedRun, results: Results | None) -> bool:
     if run.path is None:
         return False
     found = None if results is None else results.get(run.key)
-    if found == str(run.path) and _is_finished(run.path, run.config):
+    if found == str(run.path.resolve()) and _is_finished(run.path, run.config):
         return True
     shutil.rmtree(run.path, ignore_errors=True)  # of other code, or interrupted
     if found is None or not _is_finished(Path(found), run.config):

@@ -17,7 +17,7 @@ import numpy as np
 
 from dartsim.config.sections.cluster import RooflineConfig
 from dartsim.core.errors import ConfigError
-from dartsim.lab.least_squares import Known, Vector, maximize
+from dartsim.lab.least_squares import Evidence, Vector, maximize
 from dartsim.sim import SimLoop, run_virtual
 from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.gpu import GpuProfile, roofline_profile
@@ -71,7 +71,7 @@ class Load:
     rounds: list[list[Request]] = field(default_factory=list)
 
 
-def design(*, max_prompt: int, max_reply: int, max_clients: int, seed: int = 0) -> list[Load]:
+def design(*, max_prompt: int, max_reply: int, max_clients: int) -> list[Load]:
     """Return loads at the corners of these ranges, which are fitted, and loads between them, which are not."""
     prompts = [max(1, max_prompt // 32), max(1, max_prompt // 5), max_prompt]
     replies = [1, max(1, max_reply // 4), max_reply]
@@ -98,7 +98,7 @@ def design(*, max_prompt: int, max_reply: int, max_clients: int, seed: int = 0) 
         for cell in dict.fromkeys([*fitted, *between])
         for prompt, reply, count in [cell]
     ]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     mixed = [
         (int(rng.integers(1, max_prompt + 1)), int(rng.integers(1, max_reply + 1)))
         for _ in range(max(6, 3 * max_clients))
@@ -205,7 +205,7 @@ def fit(loads: Sequence[Load]) -> dict[str, float]:
     chosen = [load for load in loads if load.fitted]
     wanted = np.array([log(value) for load in chosen for value in figures(load.rounds).values()])
     middle = np.array([log(value) for value in GUESSES.values()])
-    known = Known(middle, np.eye(len(middle)) / PRIOR_SD**2, wanted, np.full(len(wanted), FIGURE_SD**-2.0))
+    known = Evidence(middle, np.eye(len(middle)) / PRIOR_SD**2, wanted, np.full(len(wanted), FIGURE_SD**-2.0))
 
     def predicted(at: Vector) -> Vector:
         return np.array([log(value) for each in simulate(chosen, _times(at)) for value in each.values()])

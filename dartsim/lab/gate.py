@@ -252,7 +252,11 @@ class Comparison:
         """
         sign = 1.0 if lowest else -1.0
         means = {name: self._mean(name, figure) for name in self.schedulers}
-        order = sorted(self.schedulers, key=lambda name: inf if (mean := means[name]) is None else sign * mean)
+        rated = [name for name in self.schedulers if means[name] is not None]
+        losses = {  # means may be over different seeds
+            name: sum(sign * fmean(self._differences(name, other, figure)) > 0.0 for other in rated) for name in rated
+        }
+        order = sorted(self.schedulers, key=lambda name: losses.get(name, inf))
         ranks = []
         for place, name in enumerate(order):
             width = None if means[name] is None else half_width(self._values(name, figure))
@@ -365,7 +369,7 @@ class Comparison:
             values = self._differences(first, known.base, known.figure, known.factor)
         width = half_width(values, level)
         assert width is not None, "there are two seeds"
-        return ConditionResult(known, dict(zip(self.seeds, values, strict=True)), fmean(values), width, level)
+        return ConditionResult(known, dict(zip(self.seeds, values, strict=False)), fmean(values), width, level)
 
     def _values(self, scheduler: str, figure: str) -> list[float]:
         values = [row[figure] for row in self.figures[scheduler]]

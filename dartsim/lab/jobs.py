@@ -153,7 +153,12 @@ class RememberedJobs:
                 left.append(number)
             else:
                 yield number, Outcome(by_seed=found["by_seed"], seen={int(x): y for x, y in found["seen"].items()})
-        for place, outcome in self._inner.run(function, [items[number] for number in left], on_progress):
+
+        def moved(place: int, share: float) -> None:
+            if on_progress is not None:
+                on_progress(left[place], share)
+
+        for place, outcome in self._inner.run(function, [items[number] for number in left], moved):
             if outcome.by_seed:
                 self._results.add(keys[left[place]], {"by_seed": outcome.by_seed, "seen": outcome.seen})
             yield left[place], outcome

@@ -14,8 +14,8 @@ Vector = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of logarithms before and by a fit.
+class Evidence:
+    """Priors of logarithms, and figures that depend on them.
 
     Attributes:
         mean: Means of the parameters' priors.
@@ -56,7 +56,12 @@ class Fit:
 
 
 def maximize(
-    known: Known, linearize: Callable[[Vector], tuple[Vector, Vector]], *, limits: Vector, attempts: int, close: float
+    known: Evidence,
+    linearize: Callable[[Vector], tuple[Vector, Vector]],
+    *,
+    limits: Vector,
+    attempts: int,
+    close: float,
 ) -> Fit:
     """Find the maximum of a posterior.
 

@@ -165,7 +165,7 @@ def learner_memory(
         dtype: Type of weights; LoRA, gradients and moments are in float32.
         compute: Type of gathered weights and computations.
         checkpointing: Whether activations are recomputed.
-        reference: Whether the initial weights are inputs.
+        reference: Whether the initial weights are in memory, too.
         lora_rank: Rank of LoRA; None trains all weights.
     """
     weight_bytes, value_bytes = BYTES[dtype], BYTES[compute]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dartsim.core.errors import ConfigError
-from dartsim.lab.least_squares import Known, Vector, maximize
+from dartsim.lab.least_squares import Evidence, Vector, maximize
 from dartsim.lab.published import (
     Measured,
     Row,
@@ -229,7 +229,7 @@ class Predictor:
             return found
         wanted = np.log([_published(each) for _, each in targets])
         weights = np.array([1.0 / self._variance(each) for _, each in targets])
-        known = Known(found.mean, np.linalg.inv(found.covariance), wanted, weights)
+        known = Evidence(found.mean, np.linalg.inv(found.covariance), wanted, weights)
 
         def linearize(at: Vector) -> tuple[Vector, Vector]:
             values, jacobian = self._linearized(rows, targets, found, at)

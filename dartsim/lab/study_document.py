@@ -146,7 +146,7 @@ def prediction_document(found: Mapping[str, Any]) -> Document:
         "title": found["title"],
         "verdict": f"unsupported, because {found['unsupported']}" if found["unsupported"] else verdict,
         "notes": [
-            *([] if found["identified"] else [UNIDENTIFIED]),
+            *([] if found["identified"] or not found["parameters"] else [UNIDENTIFIED]),
             *(f"assumed: {each}" for each in found["assumptions"]),
         ],
         "runs": [],

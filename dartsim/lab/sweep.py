@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -145,8 +146,11 @@ def _texts(value: Any) -> Iterator[str]:
 @cache
 def _code_hash() -> str:
     """Return a hash of Python's version, of all files of dartsim, and of the plug-ins with the modules beside them."""
-    package = Path(dartsim.__file__).parent
-    files = {file for file in package.rglob("*") if file.suffix not in (".pyc", "") and file.is_file()}
+    # A checkout has links to some packages.
+    walk = os.walk(Path(dartsim.__file__).parent, followlinks=True)
+    files = {
+        file for folder, _, names in walk for name in names if (file := Path(folder, name)).suffix not in (".pyc", "")
+    }
     for name in used_plugins():
         spec = find_spec(name)
         if spec is not None and spec.origin is not None:
@@ -165,14 +169,14 @@ RESULTS = "results.jsonl"
 class Results:
     """Results of finished runs by key, in a file with a line of JSON for each.
 
-    Several processes may add to it. A line that was cut off is ignored.
+    Several processes may add to it. A line that was cut off or is of another program is ignored.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: dict[str, Any] = {}
         for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-            with suppress(ValueError):
+            with suppress(ValueError, TypeError, KeyError):
                 row = json.loads(line)
                 self._known[row["key"]] = row["result"]
 

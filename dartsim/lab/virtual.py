@@ -128,8 +128,7 @@ def compare(
     errors: dict[str, float | None] = {}
     for name, real in measured.items():
         twin = predicted[name]
-        known = twin is not None and real and max(real, twin) >= NEGLIGIBLE
-        errors[name] = twin / real - 1.0 if known and twin is not None and real else None
+        errors[name] = None if twin is None or not real or max(real, twin) < NEGLIGIBLE else twin / real - 1.0
     return {"measured": dict(measured), "predicted": dict(predicted), "relative_error": errors}
 
 

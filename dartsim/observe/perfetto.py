@@ -40,7 +40,7 @@ def perfetto(folder: Path) -> dict[str, Any]:
         ConfigError: If no stays were recorded.
     """
     segments = [own.tolist() for own in read_segments(below(folder, SEGMENTS), until=inf)]
-    if not any(map(len, segments)):
+    if not any(segments):
         raise ConfigError(f"{folder} has no recorded stays to trace ({SEGMENTS}; run.max_segments)")
     attempts = read_attempts(below(folder, ATTEMPTS))
     played = SlotHistory(row.columns for row in attempts.values())

@@ -33,10 +33,10 @@ class Window(NamedTuple):
     sizes: Mapping[str, int]
     stays: Mapping[str, Stays]
 
-    def clipped(self, start: float, end: float = math.inf) -> Window:
-        """Return the window from ``start`` on, until ``end`` at most."""
-        end = min(end, self.end)
-        return Window(start, end, self.sizes, {name: _clipped(own, start, end) for name, own in self.stays.items()})
+    def clipped(self, start: float) -> Window:
+        """Return the window from ``start`` on."""
+        stays = {name: _clipped(own, start, self.end) for name, own in self.stays.items()}
+        return self._replace(start=start, stays=stays)
 
 
 def known_from(population: Population) -> float:

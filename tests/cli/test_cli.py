@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -118,6 +119,14 @@ def test_a_comparison_over_seeds_shows_means_and_on_a_workload_nothing_published
     assert "published" not in text
 
 
+def test_a_twin_is_modeled_whatever_is_set_of_the_real_parts(dartsim):
+    real = ("--set", "backend.desktops=desktop", "--set", "backend.learner=local", "--hours", "0.1")
+    assert dartsim("run", "desktop", "--twin", *real, "--until-steady", "3%", "--out", "twin") in (0, 18)
+    config = tomllib.loads(Path("twin/config.toml").read_text())
+    assert {config["backend"][part] for part in ("desktops", "workers", "learner")} == {"sim"}
+    assert (config["run"]["hours"], config["run"]["until_steady"]) == (0.1, 0.03)
+
+
 def test_unchanged_runs_of_earlier_and_interrupted_comparisons_are_copied(dartsim, monkeypatch):
     arguments = ("compare", "coupled", "dart-measured", "--on", "laptop", "--hours", "0.5", "--processes", "1")
     made, interrupted_after = [], 1
@@ -141,8 +150,10 @@ def test_unchanged_runs_of_earlier_and_interrupted_comparisons_are_copied(dartsi
     assert dartsim(*arguments, "--set", "rollout.warm_envs=1") == 0
     assert len(made) == 6
     monkeypatch.setattr("dartsim.lab.sweep._code_hash", lambda: "changed")
-    assert dartsim(*arguments, "--out", "runs/compare-coupled-dart-measured-2") == 0
-    assert len(made) == 8
+    second = Path("runs/compare-coupled-dart-measured-2")
+    for same in (second, second.resolve()):
+        assert dartsim(*arguments, "--out", str(same)) == 0
+        assert len(made) == 8
 
 
 def test_seeds_are_added_until_the_order_is_decided(dartsim, capsys):

@@ -75,6 +75,15 @@ def test_a_decided_order_is_wrong_as_rarely_as_stated_and_arms_apart_from_all_ot
     assert np.mean(wrong) <= ERROR
 
 
+def test_arms_with_fewer_seeds_are_ranked_by_those_that_they_share():
+    easy_later = np.repeat([0.0, 50.0], [3, 17])
+    noise = 0.1 * np.random.default_rng(0).standard_normal((3, 20))
+    now, _ = arms(dict(zip("abc", easy_later + np.array([[14.0], [10.0], [10.0]]) + noise, strict=True))).rank()
+    assert now.ranking()[0].scheduler == "a"
+    assert now.mean("a", "trained_turns_per_minute") < now.mean("b", "trained_turns_per_minute")
+    assert now.result("trained_turns_per_minute < b").passed
+
+
 def test_an_undecided_condition_fails_a_test_and_its_case(tmp_path):
     even = drawn([9.0, 11.0] * 10)
     with pytest.raises(AssertionError, match="is not decided by 20 seeds"):

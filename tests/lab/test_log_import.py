@@ -435,4 +435,5 @@ def test_the_command_writes_a_table_that_predict_reads(dartsim, capsys, tmp_path
     assert table.fit == ["measured"]
     assert dartsim(*arguments, "--steps", "1-9") == 2
     assert dartsim("cluster", "import", "verl.log", "--from", "csv", "--steps", "1:9") == 2
-    assert dartsim("cluster", "import", "verl.log", "--from", "verl", "--column", "step") == 2
+    for option in (("--column", "step"), ("--unit", "ms")):
+        assert dartsim("cluster", "import", "verl.log", "--from", "verl", *option) == 2

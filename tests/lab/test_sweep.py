@@ -58,7 +58,8 @@ def test_an_interrupted_sweep_makes_only_the_runs_that_are_missing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results)
     assert [Results(results).get(run.key) for run in RUNS] == [*WANTED[:4], None, None]
-    results.write_text(results.read_text()[:-5])  # killed while it wrote its last line
+    # Another program's file, and killed while it wrote its last line.
+    results.write_text('{"key": 3}\n7\n' + results.read_text()[:-5])
     made.clear()
     assert sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results) == WANTED
     assert made == [run.spec for run in RUNS[3:]]

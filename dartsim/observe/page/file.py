@@ -96,7 +96,7 @@ def _style_and_script() -> tuple[str, str]:
     return (WEB / "page.css").read_text(encoding="utf-8"), bundle(modules)
 
 
-def bundle(modules: Mapping[str, str], entry: str = "app.js") -> str:
+def bundle(modules: Mapping[str, str]) -> str:
     """Return modules as one: each a function's result, after those that it imports.
 
     Understood are imports of relative paths, of names, a namespace or nothing, and exported declarations.
@@ -120,7 +120,7 @@ def bundle(modules: Mapping[str, str], entry: str = "app.js") -> str:
         exports = ", ".join(EXPORT.findall(body))
         done[path] = f"const {_name(path)} = (() => {{\n{EXPORT.sub('', body)}\nreturn {{{exports}}};\n}})();\n"
 
-    add(entry, ())
+    add("app.js", ())
     return "".join(done.values()).replace("</script", "<\\/script")
 
 
