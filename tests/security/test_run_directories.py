@@ -282,7 +282,7 @@ def test_a_sweep_of_screenshots_removes_only_what_a_store_writes(tmp_path):
     (blobs.folder / "bb").mkdir()
     (blobs.folder / "bb" / "notes.txt").write_text("mine")
     (blobs.folder / "bb" / f"{'b' * 64}.png").write_text("unnamed")
-    assert blobs.sweep(()) == 1
+    blobs.sweep(())
     with pytest.raises(TornFile, match="is a link"):
         blobs.remove([f"{'a' * 64}.png"])
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine", "mine"]
