@@ -23,7 +23,7 @@ from dartsim.observe.page.server import PageServer
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "page.png"
 WIDTH, SCHEDULE_HEIGHT, PLAYER_HEIGHT = 800, 480, 700
 """As wide as a README is shown, so that its text can be read."""
-RUNS = {"schedule": ("dart-measured", "run.hours=2"), "player": ("tiny", "run.updates=2")}
+RUNS = {"schedule": ("dart-measured", "run.hours=2"), "player": ("errands", "run.updates=12")}
 """The run that each view shows: its preset, and what is set."""
 SHOWN_SECONDS = (5400.0, 5700.0)
 
