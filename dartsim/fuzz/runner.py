@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -292,6 +293,15 @@ def run_case(case: Case, *, mutation: Mutation | None = None, keep: bool = False
     Raises:
         ConfigError: If the case is invalid.
     """
+    result = _result(case, mutation, keep)
+    if result.failed:
+        # Closes the coroutines that did not end. If CPython 3.11 closes them at any later allocation, and one of them
+        # resets a context variable while another is being set, the process crashes.
+        gc.collect()
+    return result
+
+
+def _result(case: Case, mutation: Mutation | None, keep: bool) -> CaseResult:
     run = _CaseRun(case, keep=keep)
     rule, text = None, ""
     with mutation() if mutation is not None else nullcontext():

@@ -408,6 +408,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             "hosts": {"cores": 4.0, "memory_gib": 32.0},
         },
         "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+        "ray": {"address": None},
     }
     return _with(tree, settings, SHAPE)
 

@@ -83,6 +83,7 @@ _VIRTUAL: Tree = {
         "instructions": None,
     },
     "curation": {"pool": {"file": None, "collected_per_task": 0}},
+    "ray": {"address": None},
     "run": {"target_success": None},
 }
 """Everything modeled, with a surrogate policy."""

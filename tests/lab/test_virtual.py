@@ -9,7 +9,9 @@ import pytest
 
 from dartsim.config import load
 from dartsim.config.load import from_tree
+from dartsim.config.packaged import preset_names
 from dartsim.config.settings import merge
+from dartsim.fuzz.space import config_of, long_case
 from dartsim.lab.measure import measure
 from dartsim.lab.virtual import compare, compared_figures, modeled_twin, twin
 from dartsim.observe.timings import TIMINGS, TimedDesktops, TimedLearner, TimedWorker, Timings, read_timings
@@ -151,6 +153,12 @@ def test_a_run_of_a_known_cluster_is_predicted_from_its_own_timings(tmp_path, mo
     errors, num_updates = errors_of(tmp_path, monkeypatch, model, workers, cluster, hours=1.0)
     assert num_updates >= 15
     assert max(map(abs, errors.values())) < 0.05, errors
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_has_a_twin_and_can_be_fuzzed(preset):
+    assert modeled_twin(load(preset_name=preset)).backend.modeled
+    assert config_of(long_case(preset, 0, hours=6)).backend.modeled
 
 
 def test_containers_whose_spares_are_set_up_ahead_are_modeled_as_such():
