@@ -18,6 +18,12 @@ from dartsim.core.section import NONE
 
 Tree = dict[str, Any]
 
+MODELED: Tree = {
+    "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+    "ray": {"address": None},
+}
+"""Settings that make every part of a run modeled, in virtual time."""
+
 LISTED = 10
 """Maximum number of problems that one error names."""
 

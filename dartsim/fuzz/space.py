@@ -19,6 +19,7 @@ import numpy as np
 from dartsim.config import Config, from_tree, merge, presets
 from dartsim.config.load import scheduler
 from dartsim.config.schema import FaultWindow
+from dartsim.config.settings import MODELED
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place, fault_kinds
@@ -407,8 +408,7 @@ def _cluster(settings: CaseSettings) -> dict[str, Any]:
             "learner": {"kilotoken_seconds": 0.0},
             "hosts": {"cores": 4.0, "memory_gib": 32.0},
         },
-        "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
-        "ray": {"address": None},
+        **MODELED,
     }
     return _with(tree, settings, SHAPE)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dartsim.config import Config
 from dartsim.config.load import apply_profile, from_tree
-from dartsim.config.settings import merge
+from dartsim.config.settings import MODELED, merge
 from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import Measurement, Tree
 from dartsim.run.prepare import prepare
@@ -73,7 +73,7 @@ COMPARED = (
 
 
 _VIRTUAL: Tree = {
-    "backend": {"desktops": "sim", "workers": "sim", "learner": "sim", "real_time": False},
+    **MODELED,
     "tasks": {"source": "generated", "folder": None, "held_out": 0},
     "policy": {
         "kind": "surrogate",
@@ -83,7 +83,6 @@ _VIRTUAL: Tree = {
         "instructions": None,
     },
     "curation": {"pool": {"file": None, "collected_per_task": 0}},
-    "ray": {"address": None},
     "run": {"target_success": None},
 }
 """Everything modeled, with a surrogate policy."""
