@@ -175,7 +175,7 @@ class Results:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: dict[str, Any] = {}
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        for line in file.read_bytes().splitlines() if file.exists() else ():
             with suppress(ValueError, TypeError, KeyError):
                 row = json.loads(line)
                 self._known[row["key"]] = row["result"]

@@ -59,7 +59,7 @@ def test_an_interrupted_sweep_makes_only_the_runs_that_are_missing(tmp_path):
         sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results)
     assert [Results(results).get(run.key) for run in RUNS] == [*WANTED[:4], None, None]
     # Another program's file, and killed while it wrote its last line.
-    results.write_text('{"key": 3}\n7\n' + results.read_text()[:-5])
+    results.write_bytes(b'{"key": 3}\n7\n\xff\xfe\n' + results.read_bytes()[:-5])
     made.clear()
     assert sweep(counted, RUNS, console=QUIET, executor=InProcess(), results=results) == WANTED
     assert made == [run.spec for run in RUNS[3:]]
