@@ -62,13 +62,18 @@ def measure(options: Options) -> Figures:
     """Measure everything on a device."""
     device: Device = options.own.device
     _require(device, record=options.record)
+    return figures_of(device, quick=options.quick, say=options.console.print)
+
+
+def figures_of(device: Device, *, quick: bool, say: Callable[[str], Any] = print) -> Figures:
+    """Return what is measured on a device that is there."""
     small = device == "cpu"
     precisions = ("float32", "bfloat16")
     return {
         "device": device,
         "device_name": "processor" if device == "cpu" else gpu_name(),
         "parity": parity(device, precisions),
-        "learner": speed(device, small=small, updates=1 if options.quick else 2, say=options.console.print),
+        "learner": speed(device, small=small, updates=1 if quick else 2, say=say),
         "config": {"small": small, "precisions": list(precisions)},
     }
 
@@ -233,16 +238,13 @@ KERNELS = {
 """What torch calls for an attention; ``math`` writes the whole matrix of scores."""
 
 
-def speed(
-    device: Device, *, small: bool, updates: int, peers: bool = True, say: Callable[[str], Any] = print
-) -> dict[str, Any]:
+def speed(device: Device, *, small: bool, updates: int, say: Callable[[str], Any] = print) -> dict[str, Any]:
     """Train in bfloat16 with checkpointing on attempts of 14 turns; each variant gets the same batch.
 
     Args:
         device: Where.
         small: The tiny model on small screens.
         updates: Timed updates of an own variant, after one that is not; of the others, one is timed.
-        peers: Also measure a plain loop and TRL.
         say: Told the figures of each variant.
 
     Returns:
@@ -274,7 +276,7 @@ def speed(
         found["variants"][variant] = row
         say(f"{variant}: {row} {more}")
     dist.destroy_process_group()  # TRL would take part in it
-    for variant, make in (("transformers", plain_update), ("trl", trl_update)) if peers else ():
+    for variant, make in (("transformers", plain_update), ("trl", trl_update)):
         _release()
         found["variants"][variant] = row = _peer_updates(make, config, batch, device)
         say(f"{variant}: {row}")
