@@ -73,7 +73,7 @@ def figures_of(device: Device, *, quick: bool, say: Callable[[str], Any] = print
         "device": device,
         "device_name": "processor" if device == "cpu" else gpu_name(),
         "parity": parity(device, precisions),
-        "learner": speed(device, small=small, updates=1 if quick else 2, say=say),
+        "learner": speed(device, small=small, quick=quick, say=say),
         "config": {"small": small, "precisions": list(precisions)},
     }
 
@@ -238,13 +238,13 @@ KERNELS = {
 """What torch calls for an attention; ``math`` writes the whole matrix of scores."""
 
 
-def speed(device: Device, *, small: bool, updates: int, say: Callable[[str], Any] = print) -> dict[str, Any]:
+def speed(device: Device, *, small: bool, quick: bool, say: Callable[[str], Any] = print) -> dict[str, Any]:
     """Train in bfloat16 with checkpointing on attempts of 14 turns; each variant gets the same batch.
 
     Args:
         device: Where.
         small: The tiny model on small screens.
-        updates: Timed updates of an own variant, after one that is not; of the others, one is timed.
+        quick: Time one update of an own variant instead of two, and of the others the first instead of the second.
         say: Told the figures of each variant.
 
     Returns:
@@ -271,14 +271,14 @@ def speed(device: Device, *, small: bool, updates: int, say: Callable[[str], Any
     found: dict[str, Any] = {"parameters": shape.parameters, "turns": batch.num_turns, "variants": {}}
     for variant, packing in (("packed", "trajectories"), ("per turn", "turns")):
         _release()
-        row, more = own_updates(config, batch, shape, device, packing, updates)
+        row, more = own_updates(config, batch, shape, device, packing, 1 if quick else 2)
         found = more | found if variant == "packed" else found
         found["variants"][variant] = row
         say(f"{variant}: {row} {more}")
     dist.destroy_process_group()  # TRL would take part in it
     for variant, make in (("transformers", plain_update), ("trl", trl_update)):
         _release()
-        found["variants"][variant] = row = _peer_updates(make, config, batch, device)
+        found["variants"][variant] = row = _peer_updates(make, config, batch, device, warm=not quick)
         say(f"{variant}: {row}")
     return found
 
@@ -350,7 +350,7 @@ def own_updates(
     return row, {"estimated_gib": round(estimate.total / GIB, 2), "kernels": attention_kernels(update)}
 
 
-def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device) -> dict[str, Any]:
+def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device, *, warm: bool) -> dict[str, Any]:
     """Return the row of a variant that calls the class of transformers."""
     import torch
 
@@ -361,7 +361,7 @@ def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device) ->
         model.train()  # only then does it compute activations again
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         update = make(vlm, batch, max_tokens=MAX_TOKENS)
-        return _row(batch, *_timed(update, 1, device))
+        return _row(batch, *_timed(update, 1, device, warm=warm))
 
 
 def _row(batch: Batch, seconds: float, peak: float | None) -> dict[str, Any]:
@@ -369,21 +369,24 @@ def _row(batch: Batch, seconds: float, peak: float | None) -> dict[str, Any]:
     return {"seconds_per_update": round(seconds, 3), "turns_per_second": turns, "peak_gib": peak}
 
 
-def _timed(update: Callable[[], Any], updates: int, device: Device) -> tuple[float, float | None]:
-    """Return the median seconds of updates after one that compiles and allocates, and the peak of the GPU's memory."""
+def _timed(update: Callable[[], Any], updates: int, device: Device, *, warm: bool = True) -> tuple[float, float | None]:
+    """Return the median seconds of updates, and the peak of the GPU's memory.
+
+    ``warm`` leaves out the first one, which compiles and allocates.
+    """
     import torch
 
     seconds = []
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    for _ in range(updates + 1):
+    for _ in range(updates + warm):
         began = time.perf_counter()
         update()
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
     peak = round(torch.cuda.max_memory_allocated() / GIB, 2) if device == "cuda" else None
-    return median(seconds[1:]), peak
+    return median(seconds[warm:]), peak
 
 
 def attention_kernels(update: Callable[[], Any]) -> dict[str, int]:
