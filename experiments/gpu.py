@@ -244,7 +244,7 @@ def speed(device: Device, *, small: bool, quick: bool, say: Callable[[str], Any]
     Args:
         device: Where.
         small: The tiny model on small screens.
-        quick: Time one update of an own variant instead of two, and of the others the first instead of the second.
+        quick: Time one update of an own variant instead of two, and of the others only TRL's first.
         say: Told the figures of each variant.
 
     Returns:
@@ -269,14 +269,16 @@ def speed(device: Device, *, small: bool, quick: bool, say: Callable[[str], Any]
         shape = read_shape(Path(folder))
     del vlm
     found: dict[str, Any] = {"parameters": shape.parameters, "turns": batch.num_turns, "variants": {}}
-    for variant, packing in (("packed", "trajectories"), ("per turn", "turns")):
-        _release()
-        row, more = own_updates(config, batch, shape, device, packing, 1 if quick else 2)
-        found = more | found if variant == "packed" else found
-        found["variants"][variant] = row
-        say(f"{variant}: {row} {more}")
+    updates = 1 if quick else 2
+    row, more = own_updates(config, batch, shape, device, "trajectories", updates, profiled=True)
+    found |= more
+    found["variants"]["packed"] = row
+    say(f"packed: {row} {more}")
+    _release()
+    found["variants"]["per turn"], _ = own_updates(config, batch, shape, device, "turns", updates, profiled=False)
+    say(f"per turn: {found['variants']['per turn']}")
     dist.destroy_process_group()  # TRL would take part in it
-    for variant, make in (("transformers", plain_update), ("trl", trl_update)):
+    for variant, make in {"trl": trl_update, **({} if quick else {"transformers": plain_update})}.items():
         _release()
         found["variants"][variant] = row = _peer_updates(make, config, batch, device, warm=not quick)
         say(f"{variant}: {row}")
@@ -294,9 +296,16 @@ def _built(config: VlmConfig, device: Device) -> Vlm:
 
 
 def own_updates(
-    config: VlmConfig, batch: Batch, shape: ModelShape, device: Device, packing: Any, updates: int
+    config: VlmConfig,
+    batch: Batch,
+    shape: ModelShape,
+    device: Device,
+    packing: Any,
+    updates: int,
+    *,
+    profiled: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the row of an own variant, and its estimated memory and attention kernels."""
+    """Return the row of an own variant, its estimated memory and, if it is ``profiled``, its attention kernels."""
     import torch
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -347,7 +356,8 @@ def own_updates(
         "tokens_per_second": round(sum(row.length for rows in micro_batches for row in rows) / seconds, 1),
         "mfu": None if known is None else round(3 * forward.total / seconds / known, 4),
     }
-    return row, {"estimated_gib": round(estimate.total / GIB, 2), "kernels": attention_kernels(update)}
+    kernels = attention_kernels(update) if profiled else {}
+    return row, {"estimated_gib": round(estimate.total / GIB, 2), "kernels": kernels}
 
 
 def _peer_updates(make: Any, config: VlmConfig, batch: Batch, device: Device, *, warm: bool) -> dict[str, Any]:
