@@ -23,7 +23,6 @@ FOUND = {
         preset="drawn",
         seed=1753225820,
         choices={
-            "ahead": 5,
             "cluster.engine.control_seconds": 0.5,
             "delay_share": 0.02,
             "cluster.engine.model": "batch",
