@@ -129,7 +129,7 @@ def test_the_command_that_repeats_a_compared_run_has_its_settings():
     changes = {
         "run.hours": 0.1,
         "run.target_success": None,
-        "curation": {"store": "memory", "selection": {"keep": None}},
+        "curation": {"store": "memory", "batch": {"wait_age": None}},
     }
     changes["trainer.wait_for_sync"] = True
     ((_, replay),) = dartsim.compare(["coupled"], on="laptop", seeds=[3], overrides=changes).replay.items()
