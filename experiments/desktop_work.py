@@ -36,7 +36,7 @@ from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Reply, Request, Trajectory, Weights
-from dartsim.curation.scheduler_state import SCHEDULER
+from dartsim.curation.manager import SCHEDULER
 from dartsim.envs.actions import make_grammar, read
 from dartsim.observe import DesktopState, Listener, Recorder
 from dartsim.observe.figures import after_warmup, figures
@@ -209,7 +209,7 @@ class DesktopStudyCluster:
             await asyncio.wait({running})
         if not running.cancelled():
             await running
-        self.system.data.check()
+        self.system.data.ledger.check()
 
 
 def engine(num_desktops: int) -> DockerHostConfig:

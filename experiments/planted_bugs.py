@@ -14,11 +14,10 @@ from typing import Any
 
 from dartsim.core.errors import StoreFault
 from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
-from dartsim.curation.admission import AdmissionControl, SlotGroup
+from dartsim.curation.admission import SlotGroup
 from dartsim.curation.eligibility import StalenessRule
+from dartsim.curation.group_ledger import GroupLedger, OpenGroup
 from dartsim.curation.manager import DataManager
-from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import ReadyGroups
 from dartsim.curation.rules.attempts import AttemptsBySuccess
 from dartsim.curation.success_pool import SuccessPool
 from dartsim.rollout import actors
@@ -90,11 +89,11 @@ def _(old: Any, self: RolloutService, worker: Any) -> None:
     self._waiting.extend(waiting)
 
 
-@_planted("double lease", ReadyGroups, "lease")
-def _(old: Any, self: ReadyGroups, groups: Any) -> Any:
+@_planted("double lease", GroupLedger, "lease")
+def _(old: Any, self: GroupLedger, groups: Any) -> Any:
     """A leased group stays eligible and is leased again."""
     batch = old(self, groups)
-    self.groups[:0] = groups
+    self.ready[:0] = groups
     return batch
 
 
@@ -119,7 +118,7 @@ def _(old: Any, self: DataManager, trajectory: Trajectory) -> None:
     start = DataManager.__dict__["_start_attempts"]
 
     def forget(self: DataManager) -> None:
-        self.open_groups._replace.clear()
+        self.ledger._replace.clear()
         start(self)
 
     DataManager._start_attempts = forget  # type: ignore[method-assign]
@@ -152,8 +151,8 @@ def _(old: Any, self: DataManager, trajectory: Trajectory) -> None:
         old(self, trajectory)
 
 
-@_planted("unbounded queue", AdmissionControl, "_counts")
-def _(old: Any, self: AdmissionControl) -> Any:
+@_planted("unbounded queue", GroupLedger, "counts")
+def _(old: Any, self: GroupLedger) -> Any:
     """Groups that run do not count against the bounds on groups."""
     return old(self)._replace(open=0)
 
@@ -366,17 +365,17 @@ def _(old: Any, self: AttemptsBySuccess, state: Any) -> None:
     """A resumed run has forgotten how often tasks succeed."""
 
 
-@_planted("same seeds again", OpenGroups, "restore")
-def _(old: Any, self: OpenGroups, saved: Any, tasks: Any, trajectories: Any) -> None:
+@_planted("same seeds again", GroupLedger, "restore")
+def _(old: Any, self: GroupLedger, saved: Any, *args: Any, **options: Any) -> None:
     """A resumed run draws the seeds of its first attempts again."""
-    old(self, {**saved, "drawn": 0}, tasks, trajectories)
+    old(self, {**saved, "drawn": 0}, *args, **options)
 
 
-@_planted("seed of the group", OpenGroups, "next_attempt")
-def _(old: Any, self: OpenGroups, *args: Any, **options: Any) -> Any:
+@_planted("seed of the group", GroupLedger, "begin")
+def _(old: Any, self: GroupLedger, *args: Any, **options: Any) -> Any:
     """A replacement has the seed of the attempt before it."""
     attempt = old(self, *args, **options)
-    if attempt.index >= self.groups[attempt.group].size:
+    if attempt.index >= self.open[attempt.group].size:
         self._drawn -= 1
     return attempt
 

@@ -14,11 +14,8 @@ from typing import Any, Literal
 
 from dartsim.core.errors import PlugInFailed
 from dartsim.core.types import Attempt
-from dartsim.curation.attempt_ledger import AttemptLedger
-from dartsim.curation.open_groups import OpenGroups
-from dartsim.curation.ready_groups import ReadyGroups
+from dartsim.curation.group_ledger import GroupLedger
 from dartsim.curation.rules import Rules
-from dartsim.curation.rules.admission import GroupCounts
 from dartsim.observe import DesktopState, Recorder
 
 
@@ -143,11 +140,9 @@ class AdmissionQueue:
 class AdmissionControl:
     """Decides whether another attempt may start, from the states of attempts and groups, which it does not change."""
 
-    def __init__(self, rules: Rules, ledger: AttemptLedger, open_groups: OpenGroups, ready: ReadyGroups) -> None:
+    def __init__(self, rules: Rules, ledger: GroupLedger) -> None:
         self._rules = rules
         self._ledger = ledger
-        self._open = open_groups
-        self._ready = ready
         self.holding = False
 
     def allows(self) -> bool:
@@ -156,7 +151,7 @@ class AdmissionControl:
             return False
         if self._rules.admission.unbounded and not self.holding:
             return True
-        return self._open.lacking or (not self.holding and self._bound() is None)
+        return self._ledger.lacking or (not self.holding and self._bound() is None)
 
     def blocked_by(self) -> str | None:
         """Return why no group may begin, as a sentence; None if one may."""
@@ -175,7 +170,7 @@ class AdmissionControl:
         Raises:
             PlugInFailed: If it is neither a sentence nor None: a rule that returns True would never admit anything.
         """
-        rule, counts = self._rules.admission, self._counts()
+        rule, counts = self._rules.admission, self._ledger.counts()
         blocked: object = rule.blocked_by(counts)
         if blocked is None or isinstance(blocked, str):
             return blocked
@@ -205,7 +200,3 @@ class AdmissionControl:
     def _at_max_running(self) -> bool:
         limit = self._rules.admission.max_running
         return limit is not None and len(self._ledger.running) >= limit
-
-    def _counts(self) -> GroupCounts:
-        ready = self._ready
-        return GroupCounts(len(self._open.groups), len(ready.groups), len(ready.leased), ready.unpublished)

@@ -7,19 +7,16 @@
 Back-pressure exists here only: a free slot waits in ``admit``, the trainer in ``next_batch``. This file has the control
 flow; its components are in
 
-    admission       AdmissionQueue (waiting slots), AdmissionControl (whether another attempt may start)
-    open_groups     OpenGroups (groups being collected)
-    rules           Rules (which groups to train on, and what is learned from them)
-    ready_groups    ReadyGroups (groups ready for a batch)
-    attempt_ledger  AttemptLedger (the state of every attempt)
+    admission     AdmissionQueue (waiting slots), AdmissionControl (whether another attempt may start)
+    group_ledger  GroupLedger (the state of every group and attempt)
+    rules         Rules (which groups to train on, and what is learned from them)
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dartsim.core.errors import StoreFault
@@ -38,27 +35,16 @@ from dartsim.core.types import (
     Version,
 )
 from dartsim.curation.admission import AdmissionControl, AdmissionQueue, SlotGroup
-from dartsim.curation.attempt_ledger import AttemptLedger
-from dartsim.curation.open_groups import OpenGroup, OpenGroups
-from dartsim.curation.ready_groups import ReadyGroups
+from dartsim.curation.group_ledger import GroupLedger, OpenGroup, read_attempt
 from dartsim.curation.rules import Rules
-from dartsim.curation.rules.batches import RunningGroup
-from dartsim.curation.scheduler_state import (
-    RECORDER,
-    SCHEDULER,
-    drop_lost,
-    drop_undone,
-    read_attempt,
-    restore_counts,
-    restore_groups,
-    save_attempt,
-    save_group,
-)
 from dartsim.curation.status import CurationStatus
 from dartsim.observe import Recorder
 from dartsim.observe.recorder_state import save_state
 
 logger = logging.getLogger(__name__)
+
+SCHEDULER, RECORDER = "scheduler", "recorder"
+"""Names of a run's documents."""
 
 INTERRUPTED = "interrupted"
 """Cause of attempts that were running when the run crashed."""
@@ -67,12 +53,8 @@ INTERRUPTED = "interrupted"
 class DataManager:
     """Admits attempts, collects groups, hands out batches.
 
-    Invariants: every admitted attempt is in exactly one of running, collected in an open group, eligible,
-    leased, trained, dropped, and the counts add up (``check``); no batch holds a trajectory that breaks the
-    staleness rule.
-
     Attributes:
-        ledger: The state of every attempt.
+        ledger: The state of every group and attempt.
         failure: Why an attempt could not be handed over, in case the caller is cancelled before it reports the error.
         changed: When a group last became ready or a batch was taken, loop time.
         withdraw: Cancels a running attempt, which is handed over soon after; set by the code that plays attempts.
@@ -83,11 +65,9 @@ class DataManager:
     ) -> None:
         self._rules = rules
         self._slot_groups = slot_groups
-        self.ledger = AttemptLedger(store, recorder)
-        self.open_groups = OpenGroups(rules.order, rules.attempts, rules.turn_limits, seed=seed)
-        self.ready_groups = ReadyGroups(rules, self.ledger)
+        self.ledger = GroupLedger(rules, store, recorder, seed=seed)
         self._queue = AdmissionQueue(slot_groups, recorder)
-        self._admission = AdmissionControl(rules, self.ledger, self.open_groups, self.ready_groups)
+        self._admission = AdmissionControl(rules, self.ledger)
         self.store = store
         self.recorder = recorder
 
@@ -118,9 +98,9 @@ class DataManager:
 
     def status(self) -> CurationStatus:
         return CurationStatus(
-            eligible=len(self.ready_groups.groups),
+            eligible=len(self.ledger.ready),
             min_groups=self._rules.batch_rule.parameters.min_groups,
-            open_groups=tuple((group.id, group.finished, group.planned) for group in self.open_groups.groups.values()),
+            open_groups=tuple((group.id, group.finished, group.planned) for group in self.ledger.open.values()),
             running=len(self.ledger.running),
             leased=self.ledger.leased,
             publish_wait=self._rules.publish_wait,
@@ -150,9 +130,7 @@ class DataManager:
         while self._queue and self._admission.allows():
             slot = self._queue.next()
             if slot is not None:
-                attempt = self.open_groups.next_attempt(self.ledger.admitted, self.ledger.version)
-                self.ledger.begin(attempt)
-                self._queue.start(slot, attempt)
+                self._queue.start(slot, self.ledger.begin())
 
     def finish(self, trajectory: Trajectory) -> None:
         with self._or_suspend:
@@ -163,7 +141,7 @@ class DataManager:
         withdrawn = self.ledger.end(trajectory)
         self._admission.attempt_ended()
         self._rules.learn(trajectory, now=asyncio.get_running_loop().time())
-        group = self.open_groups.groups.get(trajectory.attempt.group)
+        group = self.ledger.open.get(trajectory.attempt.group)
         if group is None:
             self.ledger.drop((trajectory,), Drop.MASKED if trajectory.masked else withdrawn or Drop.UNUSED)
         else:
@@ -183,46 +161,35 @@ class DataManager:
             # Attempts interrupted by a crash are repeated anyway and do not count.
             failed = group.replaced - group.repeated - len(group.again)
             if failed < self._rules.attempts.parameters.max_replacements or trajectory.ending is Ending.CANCELLED:
-                self.open_groups.replace(group)
+                self.ledger.replace(group)
         else:
             group.usable.append(trajectory)
         if group.complete:
             self._complete(group)
 
     def _complete(self, opened: OpenGroup) -> None:
-        self.open_groups.remove(opened)
         now = asyncio.get_running_loop().time()
-        group, reason, replaced = self._rules.grade(opened.id, opened.task, opened.usable, now=now)
-        if replaced is not None:
-            self.ledger.drop((replaced,), Drop.REPLACED)
-        self.ledger.grade(group, reason)
+        reason = self.ledger.complete(opened, now=now)
         if reason is None:
-            self.ready_groups.groups.append(group)
             self.changed = now
         if reason is None or self._rules.batch_rule.looks_at_running:
             self._wake_trainer()
 
     def _drop_stale(self) -> None:
         """Drop what is too stale for the trainer's weights, and start attempts to replace it."""
-        for task in self.ready_groups.drop_stale():
-            if self._rules.staleness.parameters.requeue:
-                self.open_groups.offer_again(task)
+        self.ledger.drop_stale()
         self._start_attempts()
 
     def _withdraw_excess(self) -> None:
         """Withdraw the youngest groups if the engines' caches overflow."""
         if self._admission.adjust():
-            groups = self.open_groups.groups
+            groups = self.ledger.open
             while groups and self._admission.too_many():
                 self._withdraw_group(groups[max(groups)], Drop.CROWDED)
 
     def _withdraw_group(self, group: OpenGroup, reason: Drop) -> None:
         """Drop a group that is still being collected, and cancel its running attempts."""
-        self.open_groups.remove(group)
-        self.ledger.drop(tuple(group.usable), reason)
-        if reason is Drop.STALE and self._rules.staleness.parameters.requeue:
-            self.open_groups.offer_again(group.task)
-        for attempt in self.ledger.withdraw(group.id, reason):
+        for attempt in self.ledger.withdraw(group, reason):
             self.withdraw(attempt)
         if self._rules.batch_rule.looks_at_running:
             self._wake_trainer()  # the trainer no longer waits for this group
@@ -230,9 +197,9 @@ class DataManager:
     async def next_batch(self) -> Batch | None:
         while not self._closed:
             self._drop_stale()
-            chosen = self.ready_groups.select(self._running_groups())
+            chosen = self.ledger.select()
             if chosen:
-                batch = self.ready_groups.lease(chosen)
+                batch = self.ledger.lease(chosen)
                 self.changed = self.recorder.clock()
                 self._start_attempts()
                 self._settle()
@@ -242,7 +209,6 @@ class DataManager:
         return None
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
-        self.ready_groups.trained(batch)
         self.ledger.train(batch, result)
         if self._rules.pool is not None:
             self._rules.pool.trained(batch.groups)
@@ -251,18 +217,12 @@ class DataManager:
     def release(self, batch: Batch, *, drop: Drop | None = None) -> None:
         if drop is None and self._closed:
             drop = Drop.UNUSED
-        self.ledger.release(batch)
-        self.ready_groups.release(batch, keep=drop is None)
+        self.ledger.release(batch, drop)
         if drop is None:
             self._wake_trainer()
         else:
-            for group in batch.groups:
-                self.ledger.drop(group.own, drop)
             self._start_attempts()
         self._settle()
-
-    def _running_groups(self) -> Iterator[RunningGroup]:
-        return self.open_groups.running(self.ledger.running.values(), self.ledger.version)
 
     def _wake_trainer(self) -> None:
         if self._trainer is not None and not self._trainer.done():
@@ -277,12 +237,11 @@ class DataManager:
 
     def published(self, version: Version) -> None:
         self.ledger.publish(version)
-        self.ready_groups.unpublished = 0
         self._admission.holding = False
         if self._rules.staleness.parameters.cancel_running:
-            for begun in list(self._running_groups()):
+            for begun in list(self.ledger.running_groups()):
                 if self._rules.staleness.hopeless(begun.version, self.ledger.version):
-                    self._withdraw_group(self.open_groups.groups[begun.id], Drop.STALE)
+                    self._withdraw_group(self.ledger.open[begun.id], Drop.STALE)
         self._drop_stale()
         self._settle()
 
@@ -291,9 +250,9 @@ class DataManager:
             return True
         enough = (
             self._rules.publish_wait == "running"
-            or len(self.ready_groups.groups) >= self._rules.batch_rule.parameters.min_groups
+            or len(self.ledger.ready) >= self._rules.batch_rule.parameters.min_groups
         )
-        return not self.open_groups.groups and enough
+        return not self.ledger.open and enough
 
     def _wake_publisher(self) -> None:
         if self._publication is not None and not self._publication.done() and self._may_publish():
@@ -304,18 +263,7 @@ class DataManager:
         self.store.settle(self, now=now)
 
     def documents(self) -> dict[str, Any]:
-        scheduler = {
-            "update": self.ledger.trainer_version,
-            "admitted": self.ledger.admitted,
-            "trained": self.ledger.trained,
-            "dropped": self.ledger.dropped,
-            "running": [save_attempt(attempt) for attempt in self.ledger.running.values()],
-            **self.open_groups.state(),
-            "eligible": [save_group(group) for group in self.ready_groups.groups],
-            "leased": [save_group(group) for group in self.ready_groups.leased],
-            **self._rules.state(),
-        }
-        return {SCHEDULER: scheduler, RECORDER: save_state(self.recorder)}
+        return {SCHEDULER: {**self.ledger.state(), **self._rules.state()}, RECORDER: save_state(self.recorder)}
 
     def successes(self) -> Sequence[StoredSuccess]:
         return () if self._rules.pool is None else self._rules.pool.entries()
@@ -324,14 +272,10 @@ class DataManager:
         """Restore the state that ``documents`` returned, before anything is admitted.
 
         Attempts that were running end as ``cancelled``, cause ``interrupted``, and are repeated with the same seeds and
-        new ids. Leased batches are eligible again. Unreadable trajectories are dropped as ``lost``, those generated by
-        lost weights as ``undone``.
+        new ids. ``GroupLedger.restore`` says what becomes of the others.
         """
-        restore_counts(self.ledger, saved, stored)
         self._rules.restore(saved, stored.successes)
-        restore_groups(self.open_groups, self.ready_groups, saved, stored, tasks, now=asyncio.get_running_loop().time())
-        drop_lost(self.ledger, self.open_groups, self.ready_groups, stored)
-        drop_undone(self.ledger, self._rules.group_filter, self.open_groups, self.ready_groups)
+        self.ledger.restore(saved, stored, tasks, now=asyncio.get_running_loop().time())
         for attempt in saved["running"]:
             self._interrupt(read_attempt(attempt, tasks))
         self._drop_stale()
@@ -340,8 +284,8 @@ class DataManager:
     def _interrupt(self, attempt: Attempt) -> None:
         """End an attempt that a crash interrupted, and let its group repeat it."""
         self.ledger.running[attempt.id] = attempt
-        if attempt.group in self.open_groups.groups:  # otherwise it was being withdrawn
-            self.open_groups.groups[attempt.group].again.append((attempt.index, attempt.seed))
+        if attempt.group in self.ledger.open:  # otherwise it was being withdrawn
+            self.ledger.open[attempt.group].again.append((attempt.index, attempt.seed))
         self._finish(_cancelled_trajectory(attempt, INTERRUPTED))
 
     def suspend(self, *, failed: bool = False) -> None:
@@ -366,24 +310,9 @@ class DataManager:
         """End the run: end admission, and drop what is neither leased nor trained as unused."""
         self.end_admission()
         self._closed = True
-        for group in self.open_groups.groups.values():
-            self.ledger.drop(tuple(group.usable), Drop.UNUSED)
-        self.open_groups.groups.clear()
-        self.ready_groups.drop_unused()
+        self.ledger.drop_unused()
         self._wake_trainer()
         self._settle(now=True)
-
-    def check(self) -> None:
-        """Check that every admitted attempt is in exactly one place, and that no open group waits forever.
-
-        Raises:
-            InvariantViolated: If the counts do not add up, or a group lacks an attempt that will never start.
-        """
-        self.ledger.check(
-            collected=sum(len(group.usable) for group in self.open_groups.groups.values()),
-            eligible=sum(len(group.own) for group in self.ready_groups.groups),
-        )
-        self.open_groups.check(Counter(attempt.group for attempt in self.ledger.running.values()))
 
     def idle_without_reason(self) -> str | None:
         """Return what waits although it could proceed, as a sentence; None if nothing does.
@@ -396,7 +325,7 @@ class DataManager:
         if slots:
             return f"slots {slots} wait for an attempt, although their slot group is open and attempts may start"
         if self._trainer is not None and not self._trainer.done():
-            fresh = self.ready_groups.num_selectable(self._running_groups())
+            fresh = self.ledger.num_selectable()
             if fresh:
                 return f"the trainer waits for a batch, although {fresh} fresh groups are eligible"
         return None

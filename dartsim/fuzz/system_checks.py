@@ -145,7 +145,7 @@ class SystemChecks:
 
     def _accounts(self) -> None:
         ledger, count, monitor = self._system.data.ledger, self._store.count, self._monitor
-        self._system.data.check()
+        self._system.data.ledger.check()
         leased, trained, dropped = map(
             count, (TrajectoryState.LEASED, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
         )
@@ -272,8 +272,8 @@ class SystemChecks:
         if version != stored or version % every:
             self._monitor.fail("I6", f"version {version} is published; {stored} is stored, every {every} are published")
         data, wait = self._system.data, self._monitor.config.trainer.publish_wait
-        if wait != "nothing" and data.open_groups.groups and not data.ending:
-            self._monitor.fail("I6", f"version {version} is published while {len(data.open_groups.groups)} groups run")
+        if wait != "nothing" and data.ledger.open and not data.ending:
+            self._monitor.fail("I6", f"version {version} is published while {len(data.ledger.open)} groups run")
 
     def _check_settled(self, version: Version) -> None:
         """Check, when attempts may begin under a version, that the workers have it if the trainer waits for them."""
@@ -285,17 +285,16 @@ class SystemChecks:
 
     def scheduler_memory(self) -> Any:
         """Return what a crash must not change: counts, open groups, and the state that the rules have learned."""
-        data, rules = self._system.data, self._system.data._rules
-        groups = data.open_groups
+        ledger, rules = self._system.data.ledger, self._system.data._rules
         places = {
             group.id: [group.task.id, group.size, group.planned - group.finished, group.turn_limit]
             + [t.attempt.id for t in group.usable]
-            for group in groups.groups.values()
+            for group in ledger.open.values()
         }
         learned = (rules.order, rules.attempts, rules.turn_limits, rules.pool)
         # Tasks of groups that are stale by then are offered again immediately.
-        again = None if self._monitor.config.curation.staleness.requeue else groups._again
-        return _plain([places, data.ledger.admitted, groups._drawn, groups._begun, again, *learned])
+        again = None if self._monitor.config.curation.staleness.requeue else ledger._again
+        return _plain([places, ledger.admitted, ledger._drawn, ledger._begun, again, *learned])
 
     def check_resumed(self, learned: Any) -> None:
         """Compare a resumed scheduler with its state at the last transaction, if there was one.
@@ -395,7 +394,7 @@ class SystemChecks:
 
     def _terminal(self) -> None:
         ledger, store, monitor = self._system.data.ledger, self._store, self._monitor
-        self._system.data.check()
+        self._system.data.ledger.check()
         if ledger.running or ledger.leased or store.live:
             monitor.fail(
                 "I2", f"{len(ledger.running)} run, {ledger.leased} are leased, {len(store.live)} have no last state"

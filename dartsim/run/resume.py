@@ -15,7 +15,7 @@ from typing import Any
 from dartsim.config import Config, load, to_toml
 from dartsim.core.errors import ConfigError, StoreFault
 from dartsim.core.files import below, refuse_links
-from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
+from dartsim.curation.manager import RECORDER, SCHEDULER
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dartsim.core.ports import Store
 from dartsim.core.types import Recovered, Restored, Task
-from dartsim.curation.scheduler_state import RECORDER, SCHEDULER
+from dartsim.curation.manager import RECORDER, SCHEDULER
 from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.recorder import Recorder
 from dartsim.observe.recorder_state import restore_state, undo_update

@@ -188,7 +188,7 @@ class System(ActingSystem):
             self.recorder.close()
         if self.data.failure is not None:  # in a slot that was closing its desktop
             raise self.data.failure
-        self.data.check()
+        self.data.ledger.check()
 
     async def _run_control(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as group:

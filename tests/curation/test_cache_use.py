@@ -143,7 +143,7 @@ async def test_no_more_run_than_it_allows_and_who_waits_is_told(made, monkeypatc
     data.close()
     for attempt in answered(asked)[2:]:
         data.finish(made.ended(attempt, None))
-    data.check()
+    data.ledger.check()
 
 
 async def test_full_caches_give_the_youngest_groups_up(made):
@@ -162,7 +162,7 @@ async def test_full_caches_give_the_youngest_groups_up(made):
     for attempt in first[1:4]:
         data.finish(made.ended(attempt))
     data.close()
-    data.check()
+    data.ledger.check()
 
 
 @pytest.mark.parametrize("share", [0.1, 0.95])

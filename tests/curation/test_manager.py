@@ -289,8 +289,8 @@ async def test_a_rescued_group_whose_own_attempts_are_too_old_is_dropped(made):
     assert pool.counts["rescued"] == 1
     await train(data)
     data.published(1)
-    assert (data.ready_groups.groups, data.ledger.dropped, data.ledger.trained) == ([], 2, 2)
-    data.check()
+    assert (data.ledger.ready, data.ledger.dropped, data.ledger.trained) == ([], 2, 2)
+    data.ledger.check()
 
 
 # -- cancellation ---------------------------------------------------------------------------------
@@ -310,12 +310,12 @@ async def test_a_slot_that_is_cancelled_in_the_instant_of_its_grant_gives_its_at
     assert waiting[0].cancelled()
     taken = waiting[1].result()
     assert (data.ledger.admitted, len(data.ledger.running), data.ledger.dropped) == (4, 1, 1)
-    data.check()
+    data.ledger.check()
     # The unit is open again once the other one has ended, and the cancelled attempt is tried again.
     data.finish(made.ended(taken))
     again = await data.admit(1)
     assert (again.group, again.index) == (1, 2)
-    data.check()
+    data.ledger.check()
 
 
 async def test_a_slot_that_is_cancelled_while_it_waits_may_come_back(made):
@@ -332,7 +332,7 @@ async def test_a_slot_that_is_cancelled_while_it_waits_may_come_back(made):
     assert [task.done() for task in again] == [True, False]
     data.finish(made.ended(again[0].result(), None))
     assert (await again[1]).id == 2
-    data.check()
+    data.ledger.check()
 
 
 # -- the end --------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ async def test_at_the_end_nothing_more_is_admitted_and_nobody_waits(made):
     assert await data.next_batch() is None
     data.finish(made.ended(running))
     assert data.store.reasons == {Drop.UNUSED: 1}
-    data.check()
+    data.ledger.check()
 
 
 async def test_admission_can_end_before_the_run_does(made):
@@ -386,11 +386,11 @@ async def test_closing_accounts_for_everything(made):
     half = await admitted(data, range(2))
     data.finish(made.ended(half[0]))
     data.close()
-    data.check()
+    data.ledger.check()
     assert (data.ledger.trained, data.ledger.leased, data.ledger.dropped, len(data.ledger.running)) == (2, 2, 3, 1)
     data.finish(made.ended(half[1], None))
     data.release(leased)
-    data.check()
+    data.ledger.check()
     assert (data.ledger.trained, data.ledger.leased, data.ledger.dropped, len(data.ledger.running)) == (2, 0, 6, 0)
     assert store.reasons == {Drop.UNUSED: 5, Drop.MASKED: 1}
     assert store.counts[TrajectoryState.RECORDED] == 0
@@ -404,7 +404,7 @@ async def test_an_attempt_is_handed_over_once(made, ending):
     data.finish(made.ended(attempt, ending))
     with pytest.raises(InvariantViolated, match="attempt 0 was handed over, but it is not running"):
         data.finish(made.ended(attempt, ending))
-    data.check()
+    data.ledger.check()
 
 
 @pytest.mark.parametrize(("name", "change"), [("leased", 1), ("trained", -1), ("dropped", 5)])
@@ -412,10 +412,10 @@ async def test_counts_that_do_not_add_up_are_found(made, name, change):
     data = made.make()
     await fill(data, made, [[0.0, 1.0]])
     await train(data)
-    data.check()
+    data.ledger.check()
     setattr(data.ledger, name, getattr(data.ledger, name) + change)
     with pytest.raises(InvariantViolated, match="2 attempts were admitted, but they are in these places"):
-        data.check()
+        data.ledger.check()
 
 
 class Full(MemoryStore):

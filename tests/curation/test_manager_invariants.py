@@ -156,9 +156,9 @@ class Cluster:
 
     def look(self):
         data = self.data
-        data.check()
+        data.ledger.check()
         assert set(self.trained.values()) <= {1}, "a trajectory was trained twice"
-        assert self.max_ahead is None or len(data.open_groups.groups) <= self.max_ahead
+        assert self.max_ahead is None or len(data.ledger.open) <= self.max_ahead
         assert data.ledger.leased == self.store.counts[TrajectoryState.LEASED]
         assert data.ledger.trained == self.store.counts[TrajectoryState.TRAINED] == len(self.trained)
         assert data.ledger.dropped == self.store.counts[TrajectoryState.DROPPED]

@@ -36,13 +36,13 @@ async def play_group(made: ModuleType, manager: DataManager, *rewards: float) ->
     for reward in rewards:
         attempt = await manager.admit(0)
         manager.finish(played(made, attempt, reward))
-        manager.check()
+        manager.ledger.check()
 
 
 def update(manager: DataManager, batch) -> None:
     manager.trained(batch, UpdateResult(Weights(batch.update)))
     manager.published(batch.update)
-    manager.check()
+    manager.ledger.check()
 
 
 async def test_an_all_failed_group_is_trained_with_one_stored_success(made: ModuleType):
@@ -52,7 +52,7 @@ async def test_an_all_failed_group_is_trained_with_one_stored_success(made: Modu
     update(manager, await manager.next_batch())
     await play_group(made, manager, 0.0, 0.0)
     batch = await manager.next_batch()
-    manager.check()
+    manager.ledger.check()
     (group,) = batch.groups
     assert [t.attempt.id for t in group.trajectories] == [3, 0]
     assert [t.attempt.id for t in group.pooled] == [0]
@@ -70,7 +70,7 @@ async def test_a_batch_with_a_stored_success_can_be_returned_and_taken_again(mad
     await play_group(made, manager, 0.0, 0.0)
     batch = await manager.next_batch()
     manager.release(batch)
-    manager.check()
+    manager.ledger.check()
     assert await manager.next_batch() == batch
     update(manager, batch)
     assert (pool.counts["rescued"], pool.counts["trained"]) == (1, 1)
@@ -103,7 +103,7 @@ async def test_closing_with_a_rescued_group_accounts_for_the_runs_attempts_only(
     pool.add(played(made, Attempt(0, TASK, 0, 0, 0, 30, 0), 1.0), now=0.0)
     await play_group(made, manager, 0.0, 0.0)
     manager.close()
-    manager.check()
+    manager.ledger.check()
     assert store.reasons == {Drop.REPLACED: 1, Drop.UNUSED: 1}
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from dartsim.core.types import Drop, Ending, Restored, UpdateResult, Weights
-from dartsim.curation.scheduler_state import SCHEDULER
+from dartsim.curation.manager import SCHEDULER
 
 CANCELS = {"measured_by": "start", "cancel_running": True}
 
@@ -163,7 +163,7 @@ async def test_a_group_too_old_to_be_trained_is_withdrawn_while_it_runs(made, ca
     assert withdrawn == ([1, 2] if cancel else [])
     for attempt in withdrawn:
         data.finish(made.ended(attempts[attempt], None, ending=Ending.CANCELLED))
-    data.check()
+    data.ledger.check()
     if cancel:
         assert data.ledger.dropped == 3
         assert data.recorder.counts[f"dropped/{Drop.STALE}"] == 1
@@ -212,11 +212,11 @@ async def test_crashes_use_up_none_of_the_second_tries(made):
         data.restore(saved, Restored(version=0), {task.id: task for task in made.TASKS})
         (first, second), _ = await begin(data, [0, 1])
         assert (first.group, second.group, first.index, second.index) == (0, 0, 0, 1)
-    group = data.open_groups.groups[0]
+    group = data.ledger.open[0]
     data.finish(made.ended(first, None))
     ((third,), _) = await begin(data, [0])
     assert (third.group, third.index) == (0, 2)
-    data.check()
+    data.ledger.check()
     data.finish(made.ended(third, None))
     data.finish(made.ended(second))
     assert group.complete

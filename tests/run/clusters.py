@@ -114,7 +114,7 @@ def check_drained(system):
 def check_accounts(system, store):
     """Every attempt has ended exactly once, and every count says so."""
     data, counts = system.data, system.recorder.counts
-    data.check()
+    data.ledger.check()
     assert (len(data.ledger.running), data.ledger.leased) == (0, 0)
     assert (
         data.ledger.trained + data.ledger.dropped

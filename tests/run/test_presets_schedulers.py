@@ -103,7 +103,7 @@ def lags(store):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_every_scheduler_trains_and_accounts_for_all(name):
     system, store = run(name)
-    system.data.check()
+    system.data.ledger.check()
     assert len(store.batches) >= 9  # at least every 200 s
     bound = preset(name)["curation"].get("staleness", {}).get("max_staleness", 1)
     assert bound == "none" or max(lags(store)) <= bound + (name == "dart-released")

@@ -188,7 +188,7 @@ class Rig:
 
     def _check(self):
         """What holds whatever happened: each attempt once, each score the one that it is worth."""
-        self.system.data.check()
+        self.system.data.ledger.check()
         ids = [t.attempt.id for t in self.trajectories]
         assert len(ids) == len(set(ids)) == self.system.data.ledger.admitted
         assert [t.attempt.id for t in self.trajectories if not t.masked and t.reward != worth(t.attempt)] == []
