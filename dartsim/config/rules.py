@@ -218,18 +218,16 @@ def revert_rules(config: Config) -> Iterator[str]:
     revert, backend = config.desktop.revert, config.backend
     if revert == "boot":
         return
-    saves, spares = backend.desktop_backend.saves_states(config), config.rollout.warm_envs
-    if saves and spares:
-        yield (
-            f'rollout.warm_envs = {spares} spares would never be used with desktop.revert = "{revert}", whose desktops '
-            "do not boot between attempts. Set rollout.warm_envs = 0."
-        )
-    if not saves and (revert == "snapshot" or not spares):
+    if not backend.desktop_backend.saves_states(config):
         yield (
             f'desktop.revert = "{revert}" needs desktops that save their state, and those of backend.desktops = '
             f'"{backend.desktops}" with tasks.source = "{config.tasks.source}" do not: '
-            f'{backend.desktop_backend.no_states}. Set desktop.revert = "boot", or "fork" with rollout.warm_envs of 1 '
-            "or more: spares that are set up ahead, for the tasks of the next attempts."
+            f'{backend.desktop_backend.no_states}. Set desktop.revert = "boot".'
+        )
+    elif config.rollout.warm_envs:
+        yield (
+            f"rollout.warm_envs = {config.rollout.warm_envs} spares would never be used with desktop.revert = "
+            f'"{revert}", whose desktops do not boot between attempts. Set rollout.warm_envs = 0.'
         )
     if config.ray.address is not None and not config.desktop.hosts and not backend.desktop_backend.modeled:
         yield (

@@ -79,6 +79,6 @@ class Config(Section):
         unusable, and boot.
         """
         limits = self.rollout.limits
-        if not self.backend.desktop_backend.reverts(self):
+        if self.desktop.revert == "boot":
             return limits
         return limits.replace(setup_seconds=limits.start_seconds + 2.0 * limits.setup_seconds)

@@ -17,6 +17,7 @@ from dartsim.fuzz.checked_ports import CheckedWorker
 from dartsim.fuzz.checked_store import CheckedStore
 from dartsim.fuzz.port_monitor import SLACK_SECONDS, PortMonitor
 from dartsim.observe import DesktopState, EngineState, TrainerState
+from dartsim.rollout import WarmProvider
 from dartsim.run.held_out_attempts import FIRST_ID
 from dartsim.run.system import System
 from dartsim.sim.host import SimHost
@@ -184,18 +185,17 @@ class SystemChecks:
                     monitor.fail(
                         "I14", f"slot {track.index} waits since {track.since:g}; {others} others were admitted"
                     )
-        kept = self._system.warm is not None or self._system.revert is not None
-        if not kept and len(monitor.desktops) > len(leases):
+        supply = self._system.supply
+        if supply is None and len(monitor.desktops) > len(leases):
             monitor.fail("I9", f"{len(monitor.desktops)} desktops live for {len(leases)} attempts")
         if len(monitor.desktops) > self._monitor.config.rollout.num_desktops:
             monitor.fail("I9", f"{len(monitor.desktops)} desktops live, more than there are places")
-        warm = self._system.warm
-        if warm is not None and not monitor.ending():
-            free, places = set(warm._free), set(range(self._monitor.config.rollout.num_desktops))
+        if isinstance(supply, WarmProvider) and not monitor.ending():
+            free, places = set(supply._free), set(range(self._monitor.config.rollout.num_desktops))
             starting = {key[1] for key in monitor.calls if isinstance(key, tuple) and key[0] == "start"}
-            if free != places - monitor.desktops.keys() - starting or len(free) != len(warm._free):
+            if free != places - monitor.desktops.keys() - starting or len(free) != len(supply._free):
                 live = f"desktops live in {sorted(monitor.desktops)} and start in {sorted(starting)}"
-                monitor.fail("I9", f"places {sorted(warm._free)} of {len(places)} are free; {live}")
+                monitor.fail("I9", f"places {sorted(supply._free)} of {len(places)} are free; {live}")
 
     def _counts(self) -> None:
         """Check that the counts of the recorder and the success pool equal the store's."""

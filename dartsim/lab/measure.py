@@ -118,7 +118,7 @@ def _desktops(config: Config, table: TimingTable) -> Tree:
     for name, what in LATENCIES.items():
         never = name == "teardown" and config.desktop.revert != "boot" and not table.of(what)
         latency[name] = 0.0 if inline or never else quantiles(table.seconds(what))
-    if config.backend.desktop_backend.reverts(config):
+    if config.desktop.revert != "boot":
         latency |= {"save": 0.0, "restore": 0.0} if inline else _reverts(table)
     if inline:  # the loop computes the desktops: its time is in engine.control_seconds, and between two attempts here
         latency["evaluate"] = _between_attempts(table)

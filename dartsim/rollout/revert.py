@@ -74,6 +74,13 @@ class RevertingProvider:
             )
         return self._libraries[host]
 
+    async def run(self) -> None:
+        """Keep desktops until cancelled; then close them all."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.close_all()
+
     async def close_all(self) -> None:
         """Close all desktops, even if closing one fails."""
         self.closed = True

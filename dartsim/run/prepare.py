@@ -185,7 +185,7 @@ def env_timing(config: Config) -> EnvTiming:
 def reserved_gib(config: Config) -> float:
     """Return the memory of each modeled host that is reserved for saved states of desktops, GiB."""
     backend = config.backend.desktop_backend
-    return config.desktop.states_gib if backend.modeled and backend.reverts(config) else 0.0
+    return config.desktop.states_gib if backend.modeled and config.desktop.revert != "boot" else 0.0
 
 
 def hosts(config: Config, env: SimEnvironment) -> list[SimHost]:

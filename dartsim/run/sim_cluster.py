@@ -46,7 +46,7 @@ def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> Ti
         hosts(config, env),
         num_envs=config.rollout.num_desktops,
         rng=streams.rng("desktops/latency"),
-        forks=config.backend.desktop_backend.reverts(config),
+        forks=config.desktop.revert != "boot",
     )
 
 

@@ -69,14 +69,13 @@ class ActingSystem:
         service = transport(self.pool)
         if rollout.lockstep:
             service = LockstepService(service)
-        self.revert: RevertingProvider | None = None
-        if config.backend.desktop_backend.reverts(config):
-            provider = RevertingProvider(provider, config.desktop, recorder.counts, limits=rollout.limits)
-            self.revert = provider
-        self.warm: WarmProvider | None = None
-        if rollout.warm_envs:
-            self.warm = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
-        self.cluster = EnvCluster(self.warm or provider, rollout, recorder)
+        self.supply: RevertingProvider | WarmProvider | None = None
+        """Keeps desktops beyond their attempts; None: each attempt boots its own."""
+        if config.desktop.revert != "boot":
+            self.supply = RevertingProvider(provider, config.desktop, recorder.counts, limits=rollout.limits)
+        elif rollout.warm_envs:
+            self.supply = WarmProvider(provider, rollout, recorder.desktops.tracks[rollout.num_envs :], recorder)
+        self.cluster = EnvCluster(self.supply or provider, rollout, recorder)
         self.rollout = Rollout(
             self.cluster,
             service,
@@ -101,17 +100,11 @@ class ActingSystem:
     @asynccontextmanager
     async def _reused_desktops(self) -> AsyncIterator[None]:
         """Keep desktops beyond their attempts; close them at the end."""
-        if self.warm is None:
-            try:
-                yield
-            finally:
-                if self.revert is not None:
-                    await self.revert.close_all()
-            return
-        async with asyncio.TaskGroup() as group:  # spares outlive the slots, which return their desktops
-            spares = group.create_task(self.warm.run(), name="spares")
+        async with asyncio.TaskGroup() as group:  # they outlive the slots, which return them
+            keeping = None if self.supply is None else group.create_task(self.supply.run(), name="spares")
             yield
-            spares.cancel()
+            if keeping is not None:
+                keeping.cancel()
 
 
 class System(ActingSystem):

@@ -25,7 +25,7 @@ BROKEN = [
     "curation.batch.wait_age=1 trainer.publish_every=2",
     "rollout.lockstep=true",
     "policy.max_images=4 policy.images_after_cut=5",
-    "desktop.revert=snapshot rollout.warm_envs=2",
+    "rollout.warm_envs=2 desktop.revert=snapshot",
     "desktop.states_gib=200.0 desktop.revert=snapshot",
     "desktop.revert=fork tasks.source=gym gym.env=x:Y policy.kind=vlm",
     "desktop.revert=snapshot backend.desktops=desktop tasks.source=desktop rollout.warm_envs=1 policy.kind=vlm",

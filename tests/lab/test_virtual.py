@@ -161,14 +161,10 @@ def test_every_preset_has_a_twin_and_can_be_fuzzed(preset):
     assert config_of(long_case(preset, 0, hours=6)).backend.modeled
 
 
-def test_containers_whose_spares_are_set_up_ahead_are_modeled_as_such():
-    """They cannot save their state, and modeled ones that can would need no spares."""
-    kept = ("desktop.revert=fork", "rollout.warm_envs=2")
-    config = modeled_twin(load(preset_name="desktop", overrides=kept))
-    assert not config.backend.desktop_backend.reverts(config)
+def test_virtual_machines_that_fork_are_modeled_as_such():
     kept = ("desktop.revert=fork", "desktop.variant=vm", "rollout.warm_envs=0")
     machines = modeled_twin(load(preset_name="desktop", overrides=kept))
-    assert machines.backend.desktop_backend.reverts(machines)
+    assert machines.backend.desktop_backend.saves_states(machines)
 
 
 def test_a_negligible_figure_has_no_relative_error():

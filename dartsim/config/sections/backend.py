@@ -45,10 +45,6 @@ class Desktops(Backend):
         """Return whether its desktops provide ``dartsim.core.snapshots.Snapshots``."""
         return False
 
-    def reverts(self, config: Whole) -> bool:
-        """Return whether its desktops revert to saved states between attempts instead of booting."""
-        return bool(config.desktop.revert != "boot" and self.saves_states(config))
-
 
 class Engines(Backend):
     """A kind of inference engine, as ``backend.workers`` names it."""

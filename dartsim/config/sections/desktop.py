@@ -84,8 +84,7 @@ class DesktopConfig(Section):
         "boot",
         description="How a desktop gets ready for its next attempt: boot (another desktop is started), snapshot (it "
         "returns to its state after the boot), or fork (to the state after the task's set-up, which the first attempt "
-        "saves and all attempts of the task on that host share; desktops that cannot save their state are set up "
-        "ahead in place of that, as many as rollout.warm_envs).",
+        "saves and all attempts of the task on that host share).",
     )
     states_gib: float = Field(
         16.0,

@@ -56,7 +56,7 @@ class RolloutConfig(Section):
         0,
         ge=0,
         description="Spare desktops booted ahead, which a slot's next attempt takes without waiting; fewer if the "
-        'hosts lack the memory. With desktop.revert = "fork" they are set up for the next tasks, too.',
+        "hosts lack the memory.",
     )
     host_reserve_gib: float = Field(0.0, ge=0.0, description="Memory of each host that spare desktops leave free, GiB.")
     num_workers: int = Field(4, ge=1, le=10_000, description="Inference workers, one GPU each (DART headline run).")

@@ -40,7 +40,7 @@ class MockDesktops(DesktopBackend):
         from dartsim.envs.direct import DirectProvider
         from dartsim.envs.mock.env import mock_desktop_maker
 
-        yield DirectProvider(mock_desktop_maker(config.policy), forks=self.reverts(config))
+        yield DirectProvider(mock_desktop_maker(config.policy), forks=config.desktop.revert != "boot")
 
 
 @register("engine", "local")

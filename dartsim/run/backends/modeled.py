@@ -24,16 +24,14 @@ class SimDesktops(DesktopBackend):
 
     @override
     def saves_states(self, config: Config) -> bool:
-        # With spare desktops, forks are set up ahead, as for containers.
-        ahead = config.desktop.revert == "fork" and config.rollout.warm_envs
-        return config.tasks.source != "gym" and not ahead
+        return config.tasks.source != "gym"
 
     @override
     def problems(self, config: Config) -> Iterator[str]:
         if config.tasks.source == "desktop":
             yield 'tasks.source = "desktop" needs the real desktops: set backend.desktops = "desktop".'
         kept, there = config.desktop.states_gib, config.cluster.hosts.memory_gib
-        if self.reverts(config) and kept >= there:
+        if config.desktop.revert != "boot" and kept >= there:
             yield (
                 f"desktop.states_gib = {kept:g} leaves no memory for desktops on hosts of {there:g} GiB "
                 "(cluster.hosts.memory_gib). Lower the first."
