@@ -454,8 +454,8 @@ def summary(figures: Figures) -> str:
         f"On one {figures['device_name']}. One step against float32 on the processor: {steps}. Then a quarter of the "
         f"layers of a 7B model ({learner['parameters'] / 1e9:.2f} G weights, bfloat16, checkpointing), two attempts of "
         f"{learner['turns'] // 2} turns, up to five screenshots at 1080p:\n\n{markdown(rows_of(columns, entries))}\n"
-        f"Attention of packed turns: {kernels}; the class of transformers, which the last two call, ran with torch's "
-        f"attention, without flash-attn. `dartsim check` estimates {learner['estimated_gib']:.1f} GiB for packed turns.\n"
+        f"The last two call transformers' class with torch's attention, without flash-attn. Ours in packed turns: "
+        f"{kernels}; `dartsim check` estimates {learner['estimated_gib']:.1f} GiB for them.\n"
     )
 
 
