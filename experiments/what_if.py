@@ -122,12 +122,10 @@ def image_share(entries: Sequence[Entry], real: Config) -> tuple[float, float] |
     known = [batch for batch in batches if len(answered.get(id(batch), ())) == batch["size"]]
     if len(known) < FEW:
         return None
-    from scipy.optimize import nnls
-
     shown = [sum(images(reply["turn"], real) for reply in answered[id(batch)]) for batch in known]
     terms = np.column_stack([np.ones(len(known)), [batch["size"] for batch in known], shown])
-    _, each, image = nnls(terms, np.array([batch["seconds"] for batch in known]))[0]
-    return float(each), float(image)
+    _, each, image = np.linalg.lstsq(terms, np.array([batch["seconds"] for batch in known]))[0]
+    return max(0.0, float(each)), max(0.0, float(image))
 
 
 def images(turn: int, real: Config) -> int:
