@@ -18,6 +18,7 @@ from dartsim.run.run_prepared import run_prepared
 
 BUILT_IN = {
     "router": "least_in_flight",
+    "lending": "by_share",
     "task_order": "shuffled",
     "attempts": "fixed",
     "turn_limit": "fixed",
