@@ -304,7 +304,7 @@ async def test_an_engine_on_a_lent_gpu_starts_joins_answers_and_stops_with_each_
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import Recorder
     from dartsim.rollout import RolloutService
-    from dartsim.rollout.routers.session_affine import SessionAffine
+    from dartsim.rollout.routers.least_in_flight import LeastInFlight
 
     async with serving(standin, models) as (_, own), serving(standin, models) as (engine, lent):
         await lent.release()
@@ -313,7 +313,7 @@ async def test_an_engine_on_a_lent_gpu_starts_joins_answers_and_stops_with_each_
         config = RolloutConfig(sync=SyncConfig(mode="restart"))
         weights = Weights(0, str(models.folders[0]))
         service = RolloutService(
-            [own, lent], weights=weights, router=SessionAffine(), config=config, recorder=recorder, lent=1
+            [own, lent], weights=weights, router=LeastInFlight(), config=config, recorder=recorder, lent=1
         )
         running = asyncio.create_task(service.run())
         session = service.session(request_of().attempt, recorder.desktops.tracks[0])
