@@ -289,8 +289,8 @@ class Predictor:
         for place, (row, *_) in enumerate(windows):
             if row.name == table.relative_to:  # simulated with the same parameters and seeds
                 other = simulated[place * len(points) : (place + 1) * len(points)]
-                for number, found in enumerate(simulated):
-                    found["relative_time"] = found["step_seconds"] / other[number % len(points)]["step_seconds"]
+                for number, each in enumerate(simulated):
+                    each["relative_time"] = each["step_seconds"] / other[number % len(points)]["step_seconds"]
         entries: dict[str, list[dict[str, Any]]] = {row.name: [] for row in table.rows}
         for place, (row, _, figures) in enumerate(windows):
             found = simulated[place * len(points) : (place + 1) * len(points)]
