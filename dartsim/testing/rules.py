@@ -156,8 +156,8 @@ def _lending(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> It
     rule = make()
     for number in range(num_calls):
         ready, waited = (int(count) for count in rng.integers(0, 2 * BATCH_GROUPS, 2) * rng.integers(0, 2, 2))
-        waits = {"waited_groups": waited, "waited_seconds": waited * float(rng.random())}
-        cycle = Cycle(number, ready, 2 * BATCH_GROUPS, **waits, switch_seconds=float(rng.integers(20)))
+        seconds = waited * float(rng.random())
+        cycle = Cycle(number, ready, 2 * BATCH_GROUPS, waited, seconds, switch_seconds=float(rng.integers(20)))
         found = rule.recall_at(cycle)
         wanted = isinstance(found, int) and found >= 0
         _require(wanted, f"{make.name}.recall_at({cycle}) returned {found!r}, wanted a number of groups of at least 0")
