@@ -36,6 +36,7 @@ from dartsim.observe.metrics import read_snapshots, read_updates
 from dartsim.observe.page.run_state import ENDED, is_overdue, plain_figures, read_status, shown_state
 from dartsim.observe.recording import (
     ATTEMPTS,
+    MAX_BYTES,
     SEGMENTS,
     STATE_COLUMNS,
     STATES,
@@ -330,6 +331,7 @@ class RunDocuments:
             "idle": self._idle_bins(),
             "marks": self._marks(),
             "faults": self._faults(),
+            "faults_from": self._faults_from(),
         }
 
     def _idle_bins(self) -> dict[str, Any] | None:
@@ -366,6 +368,11 @@ class RunDocuments:
             if own.cause and own.ending != "cancelled":
                 faults[own.cause].append(own.finished)
         return faults
+
+    def _faults_from(self) -> float:
+        """Return the time from which attempts are known: of a large file the newest part is read."""
+        stamp, rows = self._stamp(ATTEMPTS)[0], list(self._attempts().values())
+        return rows[0].columns.finished if rows and stamp and stamp[1] > MAX_BYTES else 0.0
 
     def _syncs(self) -> list[list[float]]:
         """Return when engines loaded weights, as far as their stays are kept; loads of several at a time are one."""

@@ -13,6 +13,8 @@ const FILTERS = [["task", "Task"], ["ending", "Outcome"], ["reward", "Reward"], 
 const ORDERS = [["attempt", "newest"], ["reward", "reward"], ["num_turns", "turns"], ["staleness", "staleness"]];
 const HEADS = ["#attempt", "task", "#group", "#version", "#staleness", "#turns", "outcome", "#reward", "became", "#update", "#started"];
 const PAGE = 100;
+/** Colors of failures: the palette without the green of success. */
+const FAILED = PALETTE.filter((_, k) => k !== 2);
 
 /** @param {string[]} runs */
 export async function attempts([run]) {
@@ -54,7 +56,7 @@ function outcomes({ ending, cause, reward }, rows) {
   const shown = kinds.slice(0, 7), rest = kinds.slice(7).reduce((sum, [, count]) => sum + count, 0);
   if (rest) shown.push(["others", rest]);
   return shareBar("How they ended", shown.map(([label, count], k) => ({ label, share: count / rows.length,
-    color: label === "succeeded" ? "var(--good)" : PALETTE[k % PALETTE.length], note: `${number(count)} (${percent(count / rows.length)})` })), number(rows.length));
+    color: label === "succeeded" ? "var(--good)" : FAILED[k % FAILED.length], note: `${number(count)} (${percent(count / rows.length)})` })), number(rows.length));
 }
 
 /** The tasks that failed most often. @param {any} columns @param {number[]} rows */

@@ -75,7 +75,13 @@ function alarms(run, alarms) {
   return h("div.panel", {}, h("h2", {}, "Alarms"), table("Alarms", ["#at", "", "what", "likely", "do"], rows.map((alarm) => [
     h("a", { href: viewLink(run, "schedule", around(alarm.at_seconds)) }, clock(alarm.at_seconds)),
     h(`span.badge.${alarm.active ? "bad" : "plain"}`, {}, alarm.active ? "active" : "over"),
-    alarm.message, alarm.likely ?? "", alarm.todo ?? ""])));
+    brief(alarm.message), alarm.likely ?? "", alarm.todo ?? ""])));
+}
+
+/** A long message's first part, with the rest behind a click. @param {string} message */
+function brief(message) {
+  const end = message.indexOf("; ", 40);
+  return message.length < 200 || end < 0 ? message : h("details", {}, h("summary", {}, message.slice(0, end)), message.slice(end + 2));
 }
 
 /** @param {any} population @param {any} members */
@@ -93,8 +99,8 @@ function idle({ title }, causes, states) {
 function learns({ rate, low, high }) {
   const last = rate.length - 1, [before, after] = [0, last].map((k) => `${percent(rate[k])} (${percent(low[k])} to ${percent(high[k])})`);
   if (low[0] === null) return null;
-  const [word, sign] = low[last] > high[0] ? ["Yes: it rose", "good"] : high[last] < low[0] ? ["No: it fell", "bad"] : ["Not shown yet: it went", "plain"];
-  return h("p", {}, h(`span.badge.${sign}`, {}, `${word} from ${before} to ${after}`));
+  const [word, sign] = low[last] > high[0] ? ["yes", "good"] : high[last] < low[0] ? ["no", "bad"] : ["not shown yet", "plain"];
+  return h("p", {}, h(`span.badge.${sign}`, {}, word), ` it went from ${before} to ${after}`);
 }
 
 /** Success or reward, and the rate, in small. @param {any} series */

@@ -80,7 +80,7 @@ function inView(run, lanes, states, [from, to]) {
   return h("div.legend.view", { id: `view-${run}`, role: "status" }, h("b", {}, `In view, ${clock(from)} to ${clock(to)}:`),
     ...spent.map(({ title, state, share, usual }) => h("span", {}, `${title} `, swatch(state), ` ${percent(share)} `, h("small", {}, `of the time, ${percent(usual)} in the whole run`))),
     h("span", {}, others.length > 4 ? `${others[0]} to ${others.at(-1)}` : others.join(", ")),
-    h("span", {}, sum ? `${number(sum)} masked attempts: ${faults.slice(0, 4).map(({ label, count }) => `${label} ${count}`).join(", ")}${faults.length > 4 ? ", …" : ""}` : "no masked attempt"),
+    h("span", {}, lanes.faults_from > from && `${clock(lanes.faults_from)} and later: `, sum ? `${number(sum)} masked attempts: ${faults.slice(0, 4).map(({ label, count }) => `${label} ${count}`).join(", ")}${faults.length > 4 ? ", …" : ""}` : "no masked attempt"),
     h("a", { href: viewLink(run, "attempts", { since: from.toFixed(0), until: to.toFixed(0) }) }, "attempts that ended then"));
 }
 
