@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -19,9 +17,6 @@ from dartsim.cli.options import Json, file_target, folder_target
 from dartsim.core.errors import ConfigError
 from dartsim.core.words import plural
 from dartsim.observe.alarm import alarm_text, hours
-
-BETWEEN_SECONDS = 1.0
-SLOTS_SHOWN = 6
 
 
 def show(
@@ -50,7 +45,6 @@ def show(
             "--trace", metavar="FILE.json.gz", callback=file_target, help="Write the schedule for ui.perfetto.dev."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", help="The attempt to export; --live lists them.")
     ] = None,
@@ -83,7 +77,6 @@ def show(
         dartsim show --live
         dartsim show runs/dart-seed0
         dartsim show runs/dart-seed0 --live
-        dartsim show runs/dart-seed0 --follow
         dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
         dartsim show runs/errands-seed0 --attempt 130 --gif attempt.gif
         dartsim show runs/errands-seed0 --osworld results
@@ -116,8 +109,6 @@ def show(
         if gif or mp4 or osworld:
             _export(folder, attempt, gif, mp4, osworld)
             return
-        if follow:
-            _follow(folder)
         _show(folder, json_file)
 
 
@@ -193,15 +184,6 @@ def _show(folder: Path, json_file: str | None) -> None:
         shown = {"state": state, "status": None, "figures": dict(run.summary), "idle": idle}
         page = _ended_page(run.name, shown)
     result(shown, json_file).print(page)
-
-
-def _follow(folder: Path) -> None:
-    from dartsim.observe.page.run_state import ENDED, read_status
-
-    with Live(console=out, auto_refresh=False, transient=True) as live:
-        while (current := read_status(folder))["state"] not in ENDED:
-            live.update(_status_page(current), refresh=True)
-            time.sleep(BETWEEN_SECONDS)
 
 
 def _export(folder: Path, attempt: int | None, gif: Path | None, mp4: Path | None, osworld: Path | None) -> None:
@@ -285,8 +267,7 @@ def _status_page(status: Mapping[str, Any]) -> RenderableType:
         f"{status['name']}, seed {status['seed']}: {status['state']} at {hours(now)} of {hours(whole)} "
         f"({status['clock']} time); components as of {hours(status['as_of_seconds'])}"
     ]
-    if status.get("error"):
-        lines.append(str(status["error"]))
+    lines += [str(status[key]) for key in ("verdict", "error") if status.get(key)]
     if status.get("silent_since"):
         lines.append(
             f"silent: its process is alive, and has written nothing since {status['silent_since']}: a call does not "
@@ -300,28 +281,12 @@ def _status_page(status: Mapping[str, Any]) -> RenderableType:
 
 
 def _table(status: Mapping[str, Any]) -> Table:
+    from dartsim.observe.page.documents import waiting
+
     rows = []
-    for same in _grouped(status["components"]):
-        oldest = min(same, key=lambda part: float(part["since_seconds"]))
-        lasted = hours(max(0.0, status["as_of_seconds"] - oldest["since_seconds"]))
-        detail = f" ({oldest['detail']})" if oldest["detail"] else ""
-        words = f"{oldest['waits_for']}{detail}; {oldest['woken_by']}"
-        rows.append((_names(same), oldest["state"], lasted, words))
+    for wait in waiting(status):
+        who = wait["example"] if wait["count"] == 1 else f"{wait['count']}, such as {wait['example']}"
+        detail = f" ({wait['detail']})" if wait["detail"] else ""
+        words = f"{wait['waits_for']}{detail}; {wait['woken_by']}"
+        rows.append((who, wait["label"], hours(wait["for_seconds"]), words))
     return table(["component", "state", "for", "waits for; woken by"], rows)
-
-
-def _grouped(components: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Return the components, with slots of the same state in one group."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for part in components:
-        kind = "slots" if part["component"].startswith("slot ") else part["component"]
-        groups.setdefault((kind, part["state"]), []).append(part)
-    return list(groups.values())
-
-
-def _names(components: Sequence[Mapping[str, Any]]) -> str:
-    if len(components) == 1:
-        return str(components[0]["component"])
-    numbers = [part["component"].removeprefix("slot ") for part in components]
-    shown = ", ".join(numbers[:SLOTS_SHOWN]) + (", …" if len(numbers) > SLOTS_SHOWN else "")
-    return f"{len(numbers)} slots: {shown}"

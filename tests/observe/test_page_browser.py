@@ -143,7 +143,7 @@ def now(run: str, sizes: dict[str, int], end: float, text: str) -> dict[str, Any
         ],
         "waiting": [
             {"population": "desktops", "component": "slot", "state": "generating", "label": "generating", "count": 2}
-            | {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "since_seconds": 1}
+            | {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "for_seconds": 1}
         ],
         "idle": {"from_seconds": 0.0, "to_seconds": end, "populations": dict.fromkeys(sizes, shares)},
     }

@@ -173,7 +173,7 @@ class RunDocuments:
             "counts": [{"name": name, "value": number} for name, number in counts.items()],
             "figures": plain_figures(summary),
             "populations": _populations(status),
-            "waiting": _waiting(status),
+            "waiting": waiting(status),
             "idle": self._idle(state),
         }
 
@@ -733,19 +733,19 @@ def _populations(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return populations
 
 
-def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+def waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what components wait for, those of one kind and state together, the longest wait of each as example."""
     kinds = {info.member: name for name, info in POPULATIONS.items()}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for part in status["components"]:
         name = str(part["component"])
         groups[name.split(" ")[0] if name.split(" ")[0] in kinds else name, str(part["state"])].append(part)
-    waiting = []
+    waits = []
     for (kind, state), same in groups.items():
         oldest = min(same, key=lambda part: float(part["since_seconds"]))
         population = kinds.get(kind)
         keys = {s.info.label: s.key for s in POPULATIONS[population].states} if population else {}
-        waiting.append(
+        waits.append(
             {
                 "population": population,
                 "component": kind,
@@ -755,10 +755,11 @@ def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "waits_for": oldest["waits_for"],
                 "woken_by": oldest["woken_by"],
                 "example": oldest["component"],
+                "for_seconds": round(max(0.0, float(status["as_of_seconds"]) - float(oldest["since_seconds"])), 3),
                 "detail": oldest["detail"],
             }
         )
-    return waiting
+    return waits
 
 
 def _number(value: Any) -> float | None:

@@ -115,8 +115,8 @@ function curves(series) {
 }
 
 /** @param {any[]} waiting @param {any} states */
-const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "for example"], waiting.map((wait) => {
+const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], waiting.map((wait) => {
   const members = states.populations[wait.population], state = members?.states.find(({ key }) => key === wait.state);
   return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label ?? wait.state], number(wait.count), wait.waits_for, wait.woken_by,
-    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)]];
+    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(wait.for_seconds)];
 }));
