@@ -51,10 +51,6 @@ def show(
     gif: Annotated[
         Path | None, typer.Option("--gif", metavar="FILE", callback=file_target, help="Write the attempt as a GIF.")
     ] = None,
-    mp4: Annotated[
-        Path | None,
-        typer.Option("--mp4", metavar="FILE", callback=file_target, help="Write the attempt as an MP4 film."),
-    ] = None,
     osworld: Annotated[
         Path | None,
         typer.Option(
@@ -106,8 +102,8 @@ def show(
         if trace is not None:
             _write_trace(folder, trace)
             return
-        if gif or mp4 or osworld:
-            _export(folder, attempt, gif, mp4, osworld)
+        if gif or osworld:
+            _export(folder, attempt, gif, osworld)
             return
         _show(folder, json_file)
 
@@ -186,21 +182,18 @@ def _show(folder: Path, json_file: str | None) -> None:
     result(shown, json_file).print(page)
 
 
-def _export(folder: Path, attempt: int | None, gif: Path | None, mp4: Path | None, osworld: Path | None) -> None:
-    """Write recorded attempts as films, or in OSWorld's layout."""
-    # Imported here: they need numpy.
-    from dartsim.envs.render import episode_gif, episode_mp4
-    from dartsim.run.attempt_export import export_film, export_osworld
+def _export(folder: Path, attempt: int | None, gif: Path | None, osworld: Path | None) -> None:
+    """Write recorded attempts as a GIF, or in OSWorld's layout."""
+    from dartsim.run.attempt_export import export_gif, export_osworld  # they need numpy
 
     _refuse_missing(folder)
-    if attempt is None and (gif or mp4):
-        raise ConfigError("--gif and --mp4 write one attempt: name it with --attempt N")
-    for target, write in ((gif, episode_gif), (mp4, episode_mp4)):
-        if attempt is not None and target is not None:
-            trajectory = export_film(folder, attempt, target, write)
-            reward = "masked" if trajectory.reward is None else f"reward {trajectory.reward:g}"
-            out.print(Text(printable(f"{trajectory.attempt.task.instruction} {reward}")))
-            out.say(f"attempt: {target.resolve().as_uri()}")
+    if gif is not None:
+        if attempt is None:
+            raise ConfigError("--gif writes one attempt: name it with --attempt N")
+        trajectory = export_gif(folder, attempt, gif)
+        reward = "masked" if trajectory.reward is None else f"reward {trajectory.reward:g}"
+        out.print(Text(printable(f"{trajectory.attempt.task.instruction} {reward}")))
+        out.say(f"attempt: {gif.resolve().as_uri()}")
     if osworld is not None:
         count = export_osworld(folder, osworld, None if attempt is None else [attempt])
         out.say(f"{plural(count, 'attempt')}: {osworld.resolve().as_uri()}")
