@@ -124,6 +124,17 @@ def scheduler_rules(config: Config) -> Iterator[str]:
             'curation.admission.rule = "cache_use" reads how full the caches of engines are, and only those of '
             'modeled engines in virtual time can be read. Set curation.admission.rule = "bounds".'
         )
+    lent = config.rollout.lending.engines
+    if lent and not config.backend.engine_backend.can_release:
+        yield (
+            f"rollout.lending.engines = {lent} needs engines that give their GPUs back, and those of backend.workers = "
+            f'"{config.backend.workers}" do not. Set rollout.lending.engines = 0.'
+        )
+    if lent and admission.ready_batches is not None and round(admission.ready_batches * size) < ahead:
+        yield (
+            f"rollout.lending.engines = {lent} may wait for {ahead} ready groups, and curation.admission.ready_batches "
+            f"= {admission.ready_batches:g} lets fewer be ready. Set it to at least {ahead / size:g}, or to none."
+        )
     tasks = curation.task_filter
     if tasks.min_mean > tasks.max_mean:
         yield (

@@ -73,6 +73,8 @@ class DataManager:
 
         self._trainer: asyncio.Future[None] | None = None
         """Set while the trainer waits for a batch; resolved to wake it."""
+        self._lends = False
+        """Whether the trainer waits for more groups than its next batch needs, and has lent its GPUs."""
         self._publication: asyncio.Future[None] | None = None
         """Set while the trainer waits to publish; resolved to wake it."""
         self._ending = False
@@ -98,7 +100,7 @@ class DataManager:
 
     def status(self) -> CurationStatus:
         return CurationStatus(
-            eligible=len(self.ledger.ready),
+            eligible=self.num_ready,
             min_groups=self._rules.batch_rule.parameters.min_groups,
             open_groups=tuple((group.id, group.finished, group.planned) for group in self.ledger.open.values()),
             running=len(self.ledger.running),
@@ -207,6 +209,19 @@ class DataManager:
             self._trainer = asyncio.get_running_loop().create_future()
             await self._trainer
         return None
+
+    @property
+    def num_ready(self) -> int:
+        """Number of groups that are ready for batches."""
+        return len(self.ledger.ready)
+
+    async def enough(self, groups: int) -> None:
+        """Wait until so many groups are ready, or the run ends; meanwhile the trainer takes none."""
+        self._lends = True
+        while not self._closed and self.num_ready < groups:
+            self._trainer = asyncio.get_running_loop().create_future()
+            await self._trainer
+        self._lends = False
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         self.ledger.train(batch, result)
@@ -324,7 +339,7 @@ class DataManager:
         slots = self._queue.overlooked() if self._admission.allows() else []
         if slots:
             return f"slots {slots} wait for an attempt, although their slot group is open and attempts may start"
-        if self._trainer is not None and not self._trainer.done():
+        if self._trainer is not None and not self._trainer.done() and not self._lends:
             fresh = self.ledger.num_selectable()
             if fresh:
                 return f"the trainer waits for a batch, although {fresh} fresh groups are eligible"

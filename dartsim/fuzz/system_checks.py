@@ -410,7 +410,7 @@ class SystemChecks:
         """Check that every component was always in one state, and that no host used more than its cores."""
         monitor, last = self._monitor, self._system.recorder.snapshots[-1]
         config = monitor.config.rollout
-        sizes = {"desktops": config.num_desktops, "engines": config.num_workers, "trainer": 1}
+        sizes = {"desktops": config.num_desktops, "engines": config.num_engines, "trainer": 1}
         for population, size in sizes.items():
             spent = getattr(last, population)
             if min(spent) < 0.0 or abs(sum(spent) - size * seconds) > 1e-6 * max(1.0, size * seconds):
