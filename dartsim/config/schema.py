@@ -28,6 +28,7 @@ __all__ = [
     "AttemptsConfig",
     "BatchConfig",
     "Config",
+    "CurationConfig",
     "DesktopConfig",
     "DockerHostConfig",
     "FaultWindow",

@@ -12,7 +12,7 @@ import numpy as np
 from dartsim.config.schema import FaultWindow
 from dartsim.fuzz.cases import Case
 from dartsim.fuzz.runner import CaseResult, Mutation, run_case
-from dartsim.fuzz.space import DRAWN, SPACE, draw_case
+from dartsim.fuzz.space import DRAWN, draw_case, space
 from dartsim.run.fast_memory import fast_memory
 
 CHUNK_RUNS = 50
@@ -145,7 +145,8 @@ def _simpler(case: Case) -> Iterator[Case]:
     for name, value in sorted(case.choices.items()):
         others = {key: other for key, other in case.choices.items() if key != name}
         yield replace(case, choices=others)
-        for simpler in SPACE[name][1 : SPACE[name].index(value)]:
+        values = space()[name]
+        for simpler in values[1 : values.index(value) if value in values else None]:
             yield replace(case, choices={**others, name: simpler})
     for index, fault in enumerate(case.faults):
         for simpler_fault in _simpler_faults(fault):

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dartsim.core.registry import Choice, ComponentSection
-from dartsim.core.section import Deadline, Positive, Seconds, Section
+from dartsim.core.section import Deadline, Fuzzed, Positive, Seconds, Section
 from dartsim.core.sync_modes import SyncMode
 
 ROUTER = Choice("router", "least_in_flight")
@@ -51,7 +51,9 @@ class LimitsConfig(Section):
 class RolloutConfig(Section):
     """Desktops, and how attempts are played."""
 
-    num_envs: int = Field(38, ge=1, le=100_000, description="Desktop slots (DART headline run).")
+    num_envs: Annotated[int, Fuzzed((1, 2, 3, 4, 6))] = Field(
+        38, ge=1, le=100_000, description="Desktop slots (DART headline run)."
+    )
     warm_envs: int = Field(
         0,
         ge=0,
