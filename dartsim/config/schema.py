@@ -28,7 +28,6 @@ __all__ = [
     "AttemptsConfig",
     "BatchConfig",
     "Config",
-    "CurationConfig",
     "DesktopConfig",
     "DockerHostConfig",
     "FaultWindow",

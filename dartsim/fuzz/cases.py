@@ -14,7 +14,7 @@ from typing import Any
 from dartsim.config.schema import FaultWindow
 from dartsim.core.errors import ConfigError
 
-FORMAT = 5
+FORMAT = 6
 """Format of tokens; others are refused."""
 
 Choice = str | int | float | bool | None

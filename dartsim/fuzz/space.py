@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from math import inf
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -23,7 +22,7 @@ from pydantic.fields import FieldInfo
 from dartsim.config import Config, merge, presets
 from dartsim.config.load import CLUSTER, WORKLOAD, scheduler
 from dartsim.config.rules import check, groups_of_publication, refuse_secrets
-from dartsim.config.schema import CurationConfig, FaultWindow
+from dartsim.config.schema import FaultWindow
 from dartsim.config.settings import MODELED, choices, fields, validate
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.core.plugins import used_plugins
@@ -56,31 +55,25 @@ SIMPLEST: Mapping[str, Any] = {
     "run": {"hours": 1.0, "max_segments": 0, "seed": 0, "updates": None, "target_success": None},
     "tasks": {"source": "generated", "held_out": 0, "folder": None},
     "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
-    "surrogate": {
-        "mean_success": None,
-        "success_turns_mean": 2.0,
-        "success_turns_sd": 1.0,
-        "failure_turns_mean": 3.0,
-        "failure_turns_sd": 1.5,
-    },
-    "rollout": {
-        "limits": {
-            "start_seconds": 120.0,
-            "setup_seconds": 120.0,
-            "request_seconds": 300.0,
-            "step_seconds": 90.0,
-            "evaluate_seconds": 120.0,
-            "lease_seconds": 1200.0,
-            "load_seconds": 120.0,
-        },
-    },
-    "curation": {"groups": {"min_size": 1}, "store": "memory", "pool": {"file": None, "collected_per_task": 0}},
-    "cluster": {
-        "engine": {"batch_seconds": 2.0, "request_seconds": 0.0, "batch_spread": 1.0},
-        "learner": {"kilotoken_seconds": 0.0},
-        "hosts": {"cores": 4.0, "memory_gib": 32.0},
-    },
-    "desktop": {"states_gib": 1.0},
+    "surrogate.mean_success": None,
+    "surrogate.success_turns_mean": 2.0,
+    "surrogate.success_turns_sd": 1.0,
+    "surrogate.failure_turns_mean": 3.0,
+    "surrogate.failure_turns_sd": 1.5,
+    "rollout.limits.start_seconds": 120.0,
+    "rollout.limits.setup_seconds": 120.0,
+    "rollout.limits.request_seconds": 300.0,
+    "rollout.limits.step_seconds": 90.0,
+    "rollout.limits.evaluate_seconds": 120.0,
+    "rollout.limits.lease_seconds": 1200.0,
+    "rollout.limits.load_seconds": 120.0,
+    "curation.store": "memory",
+    "curation.pool.file": None,
+    "curation.pool.collected_per_task": 0,
+    "cluster.engine": {"batch_seconds": 2.0, "request_seconds": 0.0, "batch_spread": 1.0},
+    "cluster.learner.kilotoken_seconds": 0.0,
+    "cluster.hosts": {"cores": 4.0, "memory_gib": 32.0},
+    "desktop.states_gib": 1.0,
     **MODELED,
 }
 """Settings of every case beside those that are drawn."""
@@ -118,7 +111,7 @@ def _of_type(kind: Any, bounds: Sequence[Any]) -> Iterator[Choice]:
     if kind is bool:
         yield from (False, True)
     elif kind is int:
-        low = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
+        low: Any = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
         yield from () if low is None else (0, 1, 2) if low == 0 else (low + 1, low, low + 2)  # one of them is no crowd
     elif kind is NoneType:
         yield None
@@ -361,6 +354,8 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 @lru_cache(maxsize=64)
 def _config(preset: str, chosen: tuple[tuple[str, Choice], ...], profile: str) -> Config:
     settings = CaseSettings(dict(chosen))
+    if unknown := settings.choices.keys() - space().keys():
+        raise ConfigError(f"the case has {', '.join(sorted(unknown))}, which `dartsim fuzz` does not vary")
     base = _preset(preset)
     drawn = [name for name in space() if name not in COMBINED and (preset == DRAWN or is_shape(name))]
     rules = [name for name in drawn if name.endswith(f".{TAG}")]
@@ -386,7 +381,7 @@ def _preset(name: str) -> dict[str, Any]:
     Raises:
         ConfigError: If there is no such preset or file.
     """
-    tree = merge(scheduler(BASE if name == DRAWN else name), SIMPLEST)
+    tree = merge(scheduler(BASE if name == DRAWN else name), _tree(SIMPLEST))
     refuse_secrets(tree)
     if tree["curation"].get("max_ahead") is not None:
         tree["curation"]["max_ahead"] = 1  # raised to what a batch needs
@@ -455,28 +450,21 @@ def _possible(config: Config) -> Config:
         rollout = rollout.replace(warm_envs=0)
     if rollout.lockstep and not config.trainer.wait_for_sync:
         rollout = rollout.replace(sync={"workers_at_a_time": "all"})
-    config = config.replace(curation=_admitting(config.replace(curation=curation)), rollout=rollout)
-    ahead, attempts_each = config.curation.max_ahead, attempts.group_size
-    if ahead is None:
-        return config
-    most = inf if bound is None else (bound + 1) * size * attempts_each
-    ahead = min(max(ahead, groups_of_publication(config) * attempts_each), most)
-    waits = config.trainer.publish_wait != "nothing"
-    return config.replace(curation={"max_ahead": None if waits else ahead})
+    config = config.replace(curation=curation, rollout=rollout)
+    least = curation.batch.min_groups
+    config = _admitting(config, waiting_batches=least, open_batches=1, ready_batches=least)
+    groups = groups_of_publication(config)
+    config = _admitting(config, ahead_batches=groups)
+    ahead, each = curation.max_ahead, attempts.group_size
+    if ahead is None or config.trainer.publish_wait != "nothing":
+        return config.replace(curation={"max_ahead": None})
+    ahead = max(ahead, groups * each)
+    return config.replace(curation={"max_ahead": ahead if bound is None else min(ahead, (bound + 1) * size * each)})
 
 
-def _admitting(config: Config) -> CurationConfig:
-    """Return a configuration's curation with bounds of admission that let the trainer have its batches."""
-    curation = config.curation
-    least, size = curation.batch.min_groups, curation.batch.max_groups
-    for name, groups in (
-        ("waiting_batches", lambda: least),
-        ("open_batches", lambda: 1),
-        ("ready_batches", lambda: least),
-        ("ahead_batches", lambda: groups_of_publication(config)),
-    ):
-        batches = getattr(curation.admission, name)
-        if batches is not None and round(batches * size) < groups():
-            curation = curation.replace(admission={name: groups() / size})
-            config = config.replace(curation=curation)
-    return curation
+def _admitting(config: Config, **least: int) -> Config:
+    """Return a configuration whose bounds of admission, where there are any, admit these numbers of groups."""
+    admission, size = config.curation.admission, config.curation.batch.max_groups
+    bounds = {name: getattr(admission, name) for name in least}
+    low = {name for name, bound in bounds.items() if bound is not None and round(bound * size) < least[name]}
+    return config.replace(curation={"admission": {name: least[name] / size for name in low}})

@@ -5,17 +5,22 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from pydantic import Field
 
 from dartsim.config.sections.faults import FaultWindow
 from dartsim.core.errors import ConfigError
+from dartsim.core.section import Fuzzed, Section
 from dartsim.fuzz import Case, Chunk, draw_case, fault_window, from_token, run_case, search, shrink
 from dartsim.fuzz.case_directory import write_case_directory
-from dartsim.fuzz.space import RULES, SPACE, STORED, config_of, drawn_kinds, known_presets, long_case
+from dartsim.fuzz.space import STORED, config_of, drawn_kinds, known_presets, long_case, of_field, space
 from dartsim.observe.perfetto import perfetto
 from experiments.planted_bugs import MUTATIONS
+
+TRIED = {"rollout.start_tries": 3, "rollout.request_tries": 3, "curation.attempts.max_replacements": 2}
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
@@ -23,17 +28,20 @@ FOUND = {
         preset="drawn",
         seed=1753225820,
         choices={
-            "ahead": 5,
+            **TRIED,
+            "curation.max_ahead": 9,
             "cluster.engine.control_seconds": 0.5,
             "delay_share": 0.02,
             "cluster.engine.model": "batch",
             "rollout.num_envs": 6,
-            "filters": True,
-            "groups": 2,
+            "curation.groups.drop_all_failed": True,
+            "curation.groups.drop_solved": True,
+            "curation.groups.drop_equal": True,
+            "curation.batch.min_groups": 2,
             "cluster.engine.overhead_seconds": 1.0,
             "cluster.hosts.count": 2,
             "limits": "short lease",
-            "measured_by": "newest",
+            "curation.staleness.measured_by": "newest",
             "curation.pool.enabled": True,
             "cluster.engine.reload_seconds": 30.0,
             "rollout.request_tries": 10,
@@ -54,6 +62,7 @@ FOUND = {
         "verl-buffer-wait",
         2,
         {
+            **TRIED,
             "rollout.num_envs": 2,
             "latencies": "dart",
             "cluster.engine.model": "fluid",
@@ -67,7 +76,8 @@ FOUND = {
         "drawn",
         2126766680,
         {
-            "bound": 0,
+            **TRIED,
+            "curation.staleness.max_staleness": 0,
             "rollout.num_envs": 6,
             "latencies": "desktop-small",
             "rollout.sync.mode": "keep",
@@ -79,8 +89,9 @@ FOUND = {
         "drawn",
         1,
         {
+            **TRIED,
             "curation.attempts.group_size": 3,
-            "bound": 0,
+            "curation.staleness.max_staleness": 0,
             "rollout.num_envs": 3,
             "cluster.engine.overhead_seconds": 1.0,
             "latencies": "desktop-small",
@@ -225,15 +236,39 @@ def test_what_is_wrong_with_the_state_is_found_where_the_process_dies(name):
     assert not run_case(alive, mutation=MUTATIONS[name].apply).failed, "not to be found without a crash"
 
 
-def test_a_share_of_the_drawn_schedulers_has_rules_of_other_systems():
-    cases = [drawn(seed) for seed in range(200)]
-    others = [case for case in cases if RULES.keys() & case.choices.keys()]
-    assert 30 <= len(others) <= 70
-    assert {name for case in others for name in case.choices} >= RULES.keys()
-    for case in others:
+def test_every_dimension_is_drawn_and_every_case_is_possible():
+    cases = [drawn(seed) for seed in range(300)]
+    for case in cases:
         config_of(case)  # none of them is a scheduler that could not work
         assert from_token(case.token()) == case
-    assert not any(RULES.keys() & drawn(seed, preset="dart").choices.keys() for seed in range(100))
+    assert {name for case in cases for name in case.choices} >= space().keys() - {"hours"}
+    preset = {name for seed in range(100) for name in drawn(seed, preset="dart").choices}
+    assert "rollout.num_envs" in preset
+    assert "rollout.sync.mode" not in preset
+
+
+class Added(Section):
+    """Settings as somebody might add them."""
+
+    flag: bool = False
+    way: Literal["a", "b"] = "a"
+    number: int = Field(7, ge=0)
+    bound: Annotated[int, Field(ge=1)] | None = None
+    seconds: float = 3.0
+    named: Annotated[float, Fuzzed((3.0, 1.0))] = 3.0
+    unfuzzed: Annotated[bool, Fuzzed()] = False
+
+
+def test_the_values_of_a_setting_follow_from_its_type_unless_it_names_them():
+    assert {name: of_field(field) for name, field in Added.model_fields.items()} == {
+        "flag": (False, True),
+        "way": ("a", "b"),
+        "number": (0, 1, 2),
+        "bound": (None, 2, 1, 3),
+        "seconds": (),
+        "named": (3.0, 1.0),
+        "unfuzzed": (),
+    }
 
 
 def test_a_share_of_the_hostile_cases_has_a_process_that_dies():
@@ -303,8 +338,8 @@ def test_what_is_no_token_is_refused(token):
 def test_a_token_of_another_format_is_refused(monkeypatch):
     token = KILLED.token()
     assert from_token(token) == KILLED
-    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 6)
-    with pytest.raises(ConfigError, match="has format 5, this dartsim reads 6"):
+    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 7)
+    with pytest.raises(ConfigError, match="has format 6, this dartsim reads 7"):
         from_token(token)
 
 
@@ -313,14 +348,18 @@ def test_a_token_of_what_does_not_exist_is_refused():
         run_case(Case("drawn", 0, {}, (fault_window("no-such-fault", 0, 1),)))
     with pytest.raises(ConfigError, match="no-such"):
         run_case(Case("no-such", 0))
-    with pytest.raises(ConfigError, match=r"rollout\.num_envs = 7"):
-        run_case(Case("drawn", 0, {"rollout.num_envs": 7}))
+    with pytest.raises(ConfigError, match=r"rollout\.num_envs = 0"):
+        run_case(Case("drawn", 0, {"rollout.num_envs": 0}))
+    with pytest.raises(ConfigError, match="fault_seconds = 7"):
+        run_case(Case("drawn", 0, {"fault_seconds": 7}))
+    with pytest.raises(ConfigError, match="the case has nonsense"):
+        run_case(Case("drawn", 0, {"nonsense": 7}))
 
 
 def test_faults_are_over_before_the_healed_part_begins():
     for seed in range(200):
         case = drawn(seed)
-        horizon = case.choices.get("fault_seconds", SPACE["fault_seconds"][0])
+        horizon = case.choices.get("fault_seconds", space()["fault_seconds"][0])
         assert all(0 <= fault.at_seconds < fault.end_seconds <= horizon for fault in case.faults)
 
 

@@ -61,7 +61,9 @@ class RolloutConfig(Section):
         'hosts lack the memory. With desktop.revert = "fork" they are set up for the next tasks, too.',
     )
     host_reserve_gib: float = Field(0.0, ge=0.0, description="Memory of each host that spare desktops leave free, GiB.")
-    num_workers: int = Field(4, ge=1, le=10_000, description="Inference workers, one GPU each (DART headline run).")
+    num_workers: Annotated[int, Fuzzed((1, 2, 3))] = Field(
+        4, ge=1, le=10_000, description="Inference workers, one GPU each (DART headline run)."
+    )
     unit: Literal["rollout", "task", "batch"] = Field(
         "rollout", description="What has to end before its slots get new work."
     )
