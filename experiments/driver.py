@@ -241,22 +241,29 @@ def measure(options: Options) -> Figures:
 
 
 def driver_found(figures: Figures) -> str:
-    """Say in one sentence what one process drives."""
+    """Say in a sentence or two what one process drives."""
+    if "updates" in figures["rows"][-1]:
+        return _hour_found(figures)
     rates = ", ".join(
         f"{row['turns_per_minute']:,.0f} turns a minute with {row['num_envs']} desktops" for row in figures["rows"]
     )
     last = figures["rows"][-1]
-    long = ""
-    if "updates" in last:
-        long = (
-            f" In {sum(figures['config']['seconds']) / 60.0:.0f} minutes with {last['updates']} updates its memory "
-            f"grew by {last['growth_mib_per_hour']} MiB an hour; {sum(last['masked'].values())} attempts were masked, "
-            f"{len(last['alarms'])} alarms raised."
-        )
     return (
         f"One process drives {rates} ({figures['config']['cores']} cores, shared with the "
         f"stand-ins). A turn takes {last['cpu_ms']:.0f} ms of CPU, mostly HTTP and decoding, and "
-        f"{last['store_kb_per_turn']:,.0f} KB on disk; memory peaks at {last['peak_mib'] / 1024:.1f} GiB.{long} "
+        f"{last['store_kb_per_turn']:,.0f} KB on disk; memory peaks at {last['peak_mib'] / 1024:.1f} GiB. "
+        f"Recorded at commit {short_commit(figures)}.\n"
+    )
+
+
+def _hour_found(figures: Figures) -> str:
+    """Say in one sentence what a long run had."""
+    (row,) = figures["rows"]
+    return (
+        f"{sum(figures['config']['seconds']) / 60.0:.0f} minutes of {row['num_envs']} desktops with {row['updates']} "
+        f"updates: {row['turns_per_minute']:,.0f} turns a minute at {row['cpu_ms']:.0f} ms of CPU, memory at most "
+        f"{row['peak_mib'] / 1024:.1f} GiB and growing by {row['growth_mib_per_hour']} MiB an hour; "
+        f"{sum(row['masked'].values())} attempts masked, {len(row['alarms'])} alarms. "
         f"Recorded at commit {short_commit(figures)}.\n"
     )
 
@@ -275,6 +282,8 @@ STUDY = Experiment(
     add_arguments=_own_options,
     record_as=lambda own: "driver" if own.minutes is None else "driver_long",
 )
+HOUR = replace(STUDY, tables={"driver-hour": driver_found}, recorded_as="driver_long")
+"""The recorded hour."""
 
 if __name__ == "__main__":
     STUDY.run()

@@ -39,13 +39,13 @@ def _json(path: Path) -> Any:
 
 
 def write_study(folder: Path, document: Mapping[str, Any], runs: Sequence[Path]) -> Path:
-    """Write the document of a study and its page, which shows these runs, too; return the page's path."""
+    """Write the document of a study and its page, which shows these runs, too, but no turns; return the page's path."""
     from dartsim.observe.page.file import page_file, site_documents
     from dartsim.observe.page.site import Site
 
     write_text(folder / STUDY, json.dumps(document, default=str, allow_nan=False))
     site = Site(runs, folder, drawn_actions, study=lambda: document)
-    write_text(folder / STUDY_PAGE, page_file(site_documents(site)))
+    write_text(folder / STUDY_PAGE, page_file(site_documents(site, turns=False)))
     return folder / STUDY_PAGE
 
 

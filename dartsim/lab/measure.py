@@ -165,7 +165,7 @@ def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], table: TimingT
     of its replies at the control plane. This includes the transport to and from the event loop, which takes as long as
     the batch for small models.
     """
-    answered = _answered_by(batches, table)
+    answered = answered_by(batches, table)
     taken: dict[int, float] = {}
     for number in {entry["worker"] for entry in batches}:
         ends = sorted(entry["at"] for entry in (*batches, *puts) if entry["worker"] == number)
@@ -182,7 +182,7 @@ def seen_seconds(batches: Sequence[Entry], puts: Sequence[Entry], table: TimingT
     return [taken[id(batch)] for batch in batches]
 
 
-def _answered_by(batches: Sequence[Entry], table: TimingTable) -> dict[int, list[Entry]]:
+def answered_by(batches: Sequence[Entry], table: TimingTable) -> dict[int, list[Entry]]:
     """Return the replies of each batch by its ``id``: those between its end and the end of the next batch."""
     answered: dict[int, list[Entry]] = {}
     by_worker: dict[int, list[Entry]] = {}

@@ -12,7 +12,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -120,16 +120,17 @@ def reading(path: Path, *, beside_writer: bool = False) -> Iterator[sqlite3.Conn
     """
     beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
     logs = [log for log in beside if log.is_file() and log.stat().st_size]
-    with TemporaryDirectory(prefix="dartsim-") as folder:
+    with ExitStack() as opened:
         options = "immutable=1"
         if logs and beside_writer:
             options = "mode=ro"
         elif logs:
+            folder = opened.enter_context(TemporaryDirectory(prefix="dartsim-"))
             path, options = Path(shutil.copy(path, folder)), "mode=rw"
             for log in logs:
                 shutil.copy(log, folder)
-        with database_errors(), closing(sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True)) as database:
-            yield database
+        opened.enter_context(database_errors())
+        yield opened.enter_context(closing(sqlite3.connect(f"{path.absolute().as_uri()}?{options}", uri=True)))
 
 
 def stored_documents(path: Path) -> dict[str, Any]:

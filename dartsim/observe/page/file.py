@@ -32,26 +32,27 @@ IMPORT = re.compile(
 EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function\*?|const|let|class)\s+(\w+))", re.MULTILINE)
 
 
-def site_documents(site: Site, *, pictures: bool = False) -> dict[str, Any]:
+def site_documents(site: Site, *, turns: bool = True, pictures: bool = False) -> dict[str, Any]:
     """Return the documents that a file holds, by path; single stays and turns of the newest time only.
 
     Args:
         site: The runs.
+        turns: Whether to hold turns at all.
         pictures: Whether to add the screenshots of these turns, as data URLs.
     """
     held: dict[str, Any] = {"runs": site.get(["runs"])}
     if site.study is not None:
         held["study"] = site.study()
     for name in site.folders():
-        _add_run(held, quote(name, safe=""), site.run(name), pictures=pictures)
+        _add_run(held, quote(name, safe=""), site.run(name), turns=turns, pictures=pictures)
     return held
 
 
-def _add_run(held: dict[str, Any], prefix: str, run: RunDocuments, *, pictures: bool) -> None:
+def _add_run(held: dict[str, Any], prefix: str, run: RunDocuments, *, turns: bool, pictures: bool) -> None:
     for path in run.names:
         held[f"{prefix}/{path}"] = run.get(path)
     chunks, attempts = held[f"{prefix}/lanes"]["chunks"], held[f"{prefix}/attempts"]
-    with_turns = [n for n, has in zip(attempts["attempt"], attempts["has_turns"], strict=True) if has]
+    with_turns = [n for n, has in zip(attempts["attempt"], attempts["has_turns"], strict=True) if has and turns]
     _add(held, prefix, run, [f"lanes/{chunk['id']}" for chunk in reversed(chunks)], MAX_CHUNK_BYTES)
     for path in _add(held, prefix, run, [f"attempt/{number}" for number in reversed(with_turns)], MAX_TURN_BYTES):
         for screen in {turn["screen"] for turn in held[f"{prefix}/{path}"]["turns"]} if pictures else ():

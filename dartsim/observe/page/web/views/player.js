@@ -10,7 +10,8 @@ import { around } from "./now.js";
 export async function player([run]) {
   const state = current(), attempt = Number(state.attempt), columns = await get(`${run}/attempts`);
   const row = columns?.attempt.indexOf(attempt) ?? -1, played = await get(`${run}/attempt/${attempt}`);
-  if (!played) return h("p.muted", {}, `There is no attempt ${state.attempt}.`);
+  if (!played) return h("p.muted", {}, row < 0 ? `There is no attempt ${state.attempt}.` :
+    `This file does not hold the turns of attempt ${attempt}; dartsim show with the run's folder shows them.`);
   const turns = played.turns, k = Math.max(0, Math.min(turns.length - 1, Number(state.turn ?? 0)));
   const rows = row < 0 ? [] : groupRows(columns, columns.group[row]);
   const others = row < 0 ? [attempt] : rows.map((row) => columns.attempt[row]);
