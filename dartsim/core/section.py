@@ -42,6 +42,8 @@ class Section(BaseModel):
             return values
         read = dict(values)
         for name, value in values.items():
+            if value != NONE and not isinstance(value, dict):
+                continue
             members = get_args(cls.model_fields[name].annotation) if name in cls.model_fields else ()
             if value == NONE and type(None) in members:
                 read[name] = None

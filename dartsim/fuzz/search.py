@@ -114,17 +114,16 @@ def shrink(
     Faults are removed in halves, quarters and one by one; then choices become simpler, the remaining faults shorter,
     and the seed small. This is repeated until nothing helps.
     """
-    best, runs, seen = result, 0, {result.case.token()}
+    best, runs, seen = result, 0, [result.case]
     improved = True
     while improved:
         improved = False
         for candidate in _simpler(best.case):
-            token = candidate.token()
-            if token in seen:
+            if candidate in seen:
                 continue
             if runs >= max_runs:
                 return best
-            seen.add(token)
+            seen.append(candidate)
             runs += 1
             tried = run_case(candidate, mutation=mutation)
             if tried.rule == best.rule:

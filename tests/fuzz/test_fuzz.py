@@ -14,8 +14,8 @@ from pydantic import Field
 from dartsim.config.sections.faults import FaultWindow
 from dartsim.core.errors import ConfigError
 from dartsim.core.section import Fuzzed, Section
-from dartsim.fuzz import Case, Chunk, draw_case, fault_window, from_token, run_case, search, shrink
-from dartsim.fuzz.case_directory import write_case_directory
+from dartsim.fuzz import Case, Chunk, case_of_json, draw_case, fault_window, run_case, search, shrink
+from dartsim.fuzz.case_directory import read_case, write_case_directory
 from dartsim.fuzz.space import STORED, config_of, drawn_kinds, known_presets, long_case, of_field, space
 from dartsim.observe.perfetto import perfetto
 from experiments.planted_bugs import MUTATIONS
@@ -178,7 +178,7 @@ def drawn(seed, **options):
 
 def test_a_short_search_finds_nothing():
     found = search(Chunk(0, 0, runs=50))
-    assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
+    assert found.failure is None, f"{found.failure.text}\n{found.failure.case}"
     assert found.tally.runs == 50
     assert found.tally.hours > 2.0
     assert len(found.tally.injected) > 10
@@ -188,7 +188,7 @@ def test_a_short_search_finds_nothing():
 @pytest.mark.parametrize("preset", ["dart", "coupled", "dart-released"])
 def test_the_schedulers_of_presets_hold_too(preset):
     found = search(Chunk(1, 0, preset=preset, runs=8))
-    assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
+    assert found.failure is None, f"{found.failure.text}\n{found.failure.case}"
 
 
 @pytest.mark.parametrize("preset", ["areal-eta4", "coupled"])
@@ -240,7 +240,6 @@ def test_every_dimension_is_drawn_and_every_case_is_possible():
     cases = [drawn(seed) for seed in range(300)]
     for case in cases:
         config_of(case)  # none of them is a scheduler that could not work
-        assert from_token(case.token()) == case
     assert {name for case in cases for name in case.choices} >= space().keys() - {"hours"}
     preset = {name for seed in range(100) for name in drawn(seed, preset="dart").choices}
     assert "rollout.num_envs" in preset
@@ -300,20 +299,21 @@ def test_every_planted_bug_is_found(name):
 def test_a_longer_search_finds_nothing(preset):
     for number in range(4):
         found = search(Chunk(2, number, preset=preset, runs=100))
-        assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
+        assert found.failure is None, f"{found.failure.text}\n{found.failure.case}"
 
 
 def test_the_same_case_is_the_same_run():
     case = next(case for case in map(drawn, range(100)) if len(case.faults) > 3)
-    first, second = run_case(case), run_case(from_token(case.token()), keep=True)
+    first, second = run_case(case), run_case(case_of_json(json.loads(json.dumps(case.as_json()))), keep=True)
     assert (first.event_hash, first.num_events, first.seconds) == (second.event_hash, second.num_events, second.seconds)
 
 
 def test_another_process_plays_the_same_run():
     case = replace(drawn(5), profile="none")
-    code = "import sys; from dartsim.fuzz import *; print(run_case(from_token(sys.argv[1])).event_hash)"
+    code = "import json, sys; from dartsim.fuzz import *; case = case_of_json(json.loads(sys.argv[1]))"
+    code += "; print(run_case(case).event_hash)"
     done = subprocess.run(
-        [sys.executable, "-c", code, case.token()],
+        [sys.executable, "-c", code, json.dumps(case.as_json())],
         env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
@@ -322,28 +322,13 @@ def test_another_process_plays_the_same_run():
     assert done.stdout.strip() == run_case(case).event_hash
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_token_stands_for_its_case(seed):
-    case = drawn(seed, preset="coupled" if seed % 2 else "drawn")
-    assert from_token(case.token()) == case
-    assert "\n" not in case.token()
+def test_every_case_survives_json():
+    for seed in range(20):
+        case = drawn(seed, preset="coupled" if seed % 2 else "drawn")
+        assert case_of_json(json.loads(json.dumps(case.as_json()))) == case
 
 
-@pytest.mark.parametrize("token", ["", "nonsense", "eJwDAAAAAAE", Case("drawn", 0).token()[:-6], "é"])
-def test_what_is_no_token_is_refused(token):
-    with pytest.raises(ConfigError, match="is not a token"):
-        from_token(token)
-
-
-def test_a_token_of_another_format_is_refused(monkeypatch):
-    token = KILLED.token()
-    assert from_token(token) == KILLED
-    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 7)
-    with pytest.raises(ConfigError, match="has format 6, this dartsim reads 7"):
-        from_token(token)
-
-
-def test_a_token_of_what_does_not_exist_is_refused():
+def test_a_case_of_what_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="no-such-fault"):
         run_case(Case("drawn", 0, {}, (fault_window("no-such-fault", 0, 1),)))
     with pytest.raises(ConfigError, match="no-such"):
@@ -419,7 +404,7 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
         "summary.json",
     }
     facts = json.loads(files[0]["summary.json"])
-    assert (from_token(facts["token"]), facts["rule"]) == (case, "I8")
+    assert (read_case(tmp_path / "a"), facts["rule"]) == (case, "I8")
     last = json.loads(files[0]["events.jsonl"].splitlines()[-1])
     assert any(event["ph"] == "X" for event in perfetto(tmp_path / "a")["traceEvents"])
     assert last["time"] <= facts["virtual_seconds"]

@@ -68,7 +68,9 @@ class RolloutConfig(Section):
         "rollout", description="What has to end before its slots get new work."
     )
     lockstep: bool = Field(False, description="Whether all live attempts take their turns together.")
-    max_turns: int = Field(30, ge=1, le=10_000, description="Most turns of an attempt (DART headline run).")
+    max_turns: Annotated[int, Fuzzed((2, 1, 4, 6))] = Field(
+        30, ge=1, le=10_000, description="Most turns of an attempt (DART headline run)."
+    )
     fail_at_limit: bool = Field(
         False,
         description="Whether an attempt that used up its turns declares its task infeasible, which solves OSWorld's "
