@@ -383,8 +383,6 @@ def _preset(name: str) -> dict[str, Any]:
     """
     tree = merge(scheduler(BASE if name == DRAWN else name), _tree(SIMPLEST))
     refuse_secrets(tree)
-    if tree["curation"].get("max_ahead") is not None:
-        tree["curation"]["max_ahead"] = 1  # raised to what a batch needs
     return tree
 
 
@@ -452,14 +450,9 @@ def _possible(config: Config) -> Config:
         rollout = rollout.replace(sync={"workers_at_a_time": "all"})
     config = config.replace(curation=curation, rollout=rollout)
     least = curation.batch.min_groups
-    config = _admitting(config, waiting_batches=least, open_batches=1, ready_batches=least)
-    groups = groups_of_publication(config)
-    config = _admitting(config, ahead_batches=groups)
-    ahead, each = curation.max_ahead, attempts.group_size
-    if ahead is None or config.trainer.publish_wait != "nothing":
-        return config.replace(curation={"max_ahead": None})
-    ahead = max(ahead, groups * each)
-    return config.replace(curation={"max_ahead": ahead if bound is None else min(ahead, (bound + 1) * size * each)})
+    config = _admitting(config, waiting_batches=least, open_batches=1)
+    ahead = groups_of_publication(config)
+    return _admitting(config, ahead_batches=ahead, ready_batches=ahead if rollout.lending.engines else least)
 
 
 def _admitting(config: Config, **least: int) -> Config:

@@ -145,10 +145,6 @@ class CurationConfig(Section):
         default_factory=SELECTION, description="Rule for the trained turns of a group."
     )
     staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Bound of the staleness.")
-    max_ahead: Annotated[Positive | None, Fuzzed((None, 1, 4, 8))] = Field(
-        None,
-        description="Most attempts admitted and not yet in published weights; none: no limit (DART).",
-    )
     store: Annotated[Literal["sqlite", "memory"], Fuzzed()] = Field(
         "sqlite", description="Where the run is stored: sqlite, a file in its folder; or memory: it cannot be resumed."
     )
