@@ -16,8 +16,8 @@ real desktops, engines and optimizers (``real``).
 The public API is ``__all__`` here, in ``dartsim.envs`` and in ``dartsim.testing``; everything else is internal::
 
     run      simulate, compare, load, presets, run_virtual; Result, Comparison, Config
-    extend   register, ComponentSection; Router (Routed), AdmissionRule, AdvantageRule, AttemptsRule, BatchRule,
-             TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
+    extend   register, ComponentSection; Router (Routed), LendingRule, AdmissionRule, AdvantageRule, AttemptsRule,
+             BatchRule, TaskOrder, TurnLimitRule, TurnSelection, SyncMode, Policy, Fault, Instrument; DesktopBackend,
              EngineBackend, LearnerBackend, BackendContext
     data     Task, Observation, Request, Reply, Turn, Trajectory, Group, GroupCounts, RunningGroup, Recorder,
              Snapshot, UpdateRecord, FaultKind; EnvProvider, PolicyWorker, Learner (the ports);

@@ -36,6 +36,7 @@ from .curation.rules.turn_limit import TurnLimitRule as TurnLimitRule
 from .lab.gate import ConditionResult as ConditionResult, SchedulerRank as SchedulerRank
 from .observe.recorder import Instrument as Instrument, Recorder as Recorder
 from .observe.records import Snapshot as Snapshot, UpdateRecord as UpdateRecord
+from .rollout.lending import LendingRule as LendingRule
 from .rollout.routers import Routed as Routed, Router as Router
 from .run.backends import (
     BackendContext as BackendContext,

@@ -35,7 +35,12 @@ Rule = str | type | Mapping[str, Any]
 """A rule of a scheduler: its registered name, its registered class, or a table of its ``rule`` and parameters."""
 
 
-PLACES = {"router": "rollout.routing", "policy": "policy.agent", "advantage": "trainer.objective.advantage"}
+PLACES = {
+    "router": "rollout.routing",
+    "lending": "rollout.lending",
+    "policy": "policy.agent",
+    "advantage": "trainer.objective.advantage",
+}
 """Tables that choose a rule, where they are not ``curation.KIND``."""
 
 
@@ -43,6 +48,7 @@ class RuleChoices(TypedDict, total=False):
     """Rules of a scheduler that replace the configuration's, by kind."""
 
     router: Rule
+    lending: Rule
     admission: Rule
     task_order: Rule
     attempts: Rule

@@ -100,6 +100,18 @@ class PolicyWorker(Protocol):
         ...
 
 
+class LentWorker(PolicyWorker, Protocol):
+    """An engine on the trainer's GPU, which it has from ``load`` to ``release``."""
+
+    async def release(self) -> None:
+        """Give the GPU back. Live requests end with ``WorkerRestarted``; new ones are refused until the next load.
+
+        Raises:
+            WorkerFault: If it may still hold the GPU.
+        """
+        ...
+
+
 class ContentModel(Protocol):
     """Computes replies, such as ``VlmPolicy``; its callers may serve different versions at once."""
 

@@ -48,6 +48,7 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {
     "router": Kind("dartsim.rollout.routers", "Router", "pick"),
+    "lending": Kind("dartsim.rollout.lending", "LendingRule", "recall_at"),
     "task_order": Kind("dartsim.curation.rules", "TaskOrder", "next"),
     "attempts": Kind("dartsim.curation.rules", "AttemptsRule", "size_at"),
     "turn_limit": Kind("dartsim.curation.rules", "TurnLimitRule", "limit"),
@@ -102,8 +103,8 @@ def register(kind: str, name: str) -> Callable[[type[C]], type[C]]:
     """Register a component class under a name, which becomes the value of ``rule`` in its ``Parameters``.
 
     Args:
-        kind: ``router``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``, ``selection``,
-            ``advantage``, ``policy``, ``desktops``, ``engine``, ``learner`` or ``fault``.
+        kind: ``router``, ``lending``, ``task_order``, ``attempts``, ``turn_limit``, ``admission``, ``batch``,
+            ``selection``, ``advantage``, ``policy``, ``desktops``, ``engine``, ``learner`` or ``fault``.
         name: What a configuration calls it.
 
     Raises:

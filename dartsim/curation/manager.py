@@ -69,8 +69,7 @@ class DataManager:
 
     Invariants: every admitted attempt is in exactly one of running, collected in an open group, eligible,
     leased, trained, dropped, and the counts add up (``check``); no batch holds a trajectory that breaks the
-    staleness rule; at most ``max_ahead`` attempts are admitted and neither dropped nor trained into
-    published weights.
+    staleness rule.
 
     Attributes:
         ledger: The state of every attempt.
@@ -94,6 +93,8 @@ class DataManager:
 
         self._trainer: asyncio.Future[None] | None = None
         """Set while the trainer waits for a batch; resolved to wake it."""
+        self._lends = False
+        """Whether the trainer waits for more groups than its next batch needs, and has lent its GPUs."""
         self._publication: asyncio.Future[None] | None = None
         """Set while the trainer waits to publish; resolved to wake it."""
         self._ending = False
@@ -119,11 +120,9 @@ class DataManager:
 
     def status(self) -> CurationStatus:
         return CurationStatus(
-            eligible=len(self.ready_groups.groups),
+            eligible=self.num_ready,
             min_groups=self._rules.batch_rule.parameters.min_groups,
             open_groups=tuple((group.id, group.finished, group.planned) for group in self.open_groups.groups.values()),
-            ahead=self.ledger.ahead,
-            max_ahead=self._rules.max_ahead,
             running=len(self.ledger.running),
             leased=self.ledger.leased,
             publish_wait=self._rules.publish_wait,
@@ -243,6 +242,19 @@ class DataManager:
             self._trainer = asyncio.get_running_loop().create_future()
             await self._trainer
         return None
+
+    @property
+    def num_ready(self) -> int:
+        """Number of groups that are ready for batches."""
+        return len(self.ready_groups.groups)
+
+    async def enough(self, groups: int) -> None:
+        """Wait until so many groups are ready, or the run ends; meanwhile the trainer takes none."""
+        self._lends = True
+        while not self._closed and self.num_ready < groups:
+            self._trainer = asyncio.get_running_loop().create_future()
+            await self._trainer
+        self._lends = False
 
     def trained(self, batch: Batch, result: UpdateResult) -> None:
         self.ready_groups.trained(batch)
@@ -398,7 +410,7 @@ class DataManager:
         slots = self._queue.overlooked() if self._admission.allows() else []
         if slots:
             return f"slots {slots} wait for an attempt, although their slot group is open and attempts may start"
-        if self._trainer is not None and not self._trainer.done():
+        if self._trainer is not None and not self._trainer.done() and not self._lends:
             fresh = self.ready_groups.num_selectable(self._running_groups())
             if fresh:
                 return f"the trainer waits for a batch, although {fresh} fresh groups are eligible"

@@ -6,10 +6,12 @@ that the perturbed loop may reorder it with tasks of other nodes.
 
 from __future__ import annotations
 
+from typing import cast
+
 from typing_extensions import override
 
 from dartsim.core.errors import LearnerFault, UpdateUncertain
-from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, LentWorker, PolicyWorker
 from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshot_key, snapshots_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import (
@@ -224,6 +226,11 @@ class CheckedWorker:
         finally:
             self._loading = False
         monitor.note("loaded", worker=self.index, version=version)
+
+    async def release(self) -> None:
+        """Give a lent GPU back; then it serves nothing until a load."""
+        self.usable = False
+        await cast(LentWorker, self._inner).release()
 
 
 class CheckedLearner:

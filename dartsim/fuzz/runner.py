@@ -241,7 +241,7 @@ class _CaseRun:
         self.recorder = recorder = Recorder(
             loop.time,
             num_envs=rollout.num_desktops,
-            num_engines=rollout.num_workers,
+            num_engines=rollout.num_engines,
             max_segments=60_000 if self.keep else 0,
             max_snapshots=10,
             first_spacing_seconds=60.0,

@@ -213,7 +213,7 @@ class Predictor:
             found = before.posterior()
             return replace(found, trace=[], left_out=[])
         priors = dict(PRIORS[table.kind])
-        if not any(setup(table, row).machines.colocated for row in table.rows if reason_against(table, row) is None):
+        if not any(setup(table, row).switches for row in table.rows if reason_against(table, row) is None):
             priors.pop("switch_cost", None)
         for key, sd in table.assumed.items():
             priors[key] = Prior(float(getattr(table.workload, key)), sd, f"workload.{key}, assumed")
@@ -286,6 +286,11 @@ class Predictor:
             for number, point in enumerate(points)
         ]
         simulated = self._simulate(cases)
+        for place, (row, *_) in enumerate(windows):
+            if row.name == table.relative_to:  # simulated with the same parameters and seeds
+                other = simulated[place * len(points) : (place + 1) * len(points)]
+                for number, each in enumerate(simulated):
+                    each["relative_time"] = each["step_seconds"] / other[number % len(points)]["step_seconds"]
         entries: dict[str, list[dict[str, Any]]] = {row.name: [] for row in table.rows}
         for place, (row, _, figures) in enumerate(windows):
             found = simulated[place * len(points) : (place + 1) * len(points)]

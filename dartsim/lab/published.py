@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
+from dartsim.config import preset
 from dartsim.config.settings import merge
 from dartsim.core.errors import ConfigError, no_such
 from dartsim.core.section import Positive, Seconds, Section
@@ -26,6 +27,7 @@ FIGURES: Mapping[str, str] = {
     "sync_seconds": "weight sync that the trainer waits for, per step; kind sync: one sync",
     "total_hours": "hours of a number of steps",
     "total_seconds": "seconds of a number of steps",
+    "relative_time": "time of a step over that of the row `relative_to`; it cannot be fitted",
 }
 """What a row may have measured."""
 
@@ -162,6 +164,7 @@ class Table(Section):
     unsupported: str | None = Field(None, description="Why nothing of it can be predicted.")
     fit: list[str] = Field(default_factory=list, description="Rows that are fitted; others are predicted.")
     after: str | None = Field(None, description="File whose fitted rows are fitted too: the same cluster.")
+    relative_to: str | None = Field(None, description="Row over whose step `relative_time` is measured.")
     rank_by: str | None = Field(None, description="Figure by which rows are ranked, the smallest best.")
     assumptions: list[str] = Field(default_factory=list, description="What the source does not say, and why so here.")
     assumed: dict[str, float] = Field(
@@ -201,6 +204,12 @@ class Setup:
         return self.workload.reply_tokens * self.growth
 
     @property
+    def switches(self) -> bool:
+        """Whether GPUs go from the trainer to engines and back."""
+        lends = "lending" in preset(self.scheduler.preset).get("rollout", {})
+        return self.machines.colocated is not None or lends
+
+    @property
     def sheet(self) -> GpuSheet:
         return SHEETS[self.machines.gpu]
 
@@ -235,6 +244,8 @@ def check_table(tree: Mapping[str, Any], path: str, *, fit: Sequence[str] | None
     for name in table.fit:
         if name not in names:
             raise no_such(f"row in {path} to fit", name, names)
+    if table.relative_to is not None and table.relative_to not in names:
+        raise no_such(f"row in {path} that times are relative to", table.relative_to, names)
     for row in table.rows:
         _check_row(path, table, row)
     return table
@@ -248,6 +259,12 @@ def _check_row(path: str, table: Table, row: Row) -> None:
             raise ConfigError(f"{path}, row {row.name!r}: {known.figure} needs steps = [first, last]")
         if len(known.steps) == 2 and not 0 <= known.steps[0] < known.steps[1]:
             raise ConfigError(f"{path}, row {row.name!r}: steps = {known.steps} is no window; write [first, last]")
+    if any(known.figure == "relative_time" for known in row.figures) and (
+        table.relative_to in (None, row.name) or row.name in table.fit
+    ):
+        raise ConfigError(
+            f"{path}, row {row.name!r}: relative_time needs relative_to, the name of another row, and cannot be fitted"
+        )
     if row.name in table.fit and not row.figures:
         raise ConfigError(f"{path}: row {row.name!r} is to be fitted, and has no figures")
     if reason_against(table, row) is None:

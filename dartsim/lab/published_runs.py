@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError, DartsimError
@@ -65,8 +65,8 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
     scale = _scale(setup, engines, ranks)
     groups, attempts = load_.groups // scale, load_.groups // scale * load_.group_size
     coupled = rules.preset == "coupled"
-    ahead = rules.ahead or float(rules.publish_every)
-    admitted = attempts if coupled else round(ahead * attempts)
+    ahead = 1.0 if coupled else rules.ahead or float(rules.publish_every)
+    admitted = round(ahead * attempts)
     slots = min(admitted, rules.concurrency // scale if rules.concurrency else admitted)
     sync = _sync_seconds(setup, parameters)
     base = load(rules.preset, workload_name="math")
@@ -89,6 +89,7 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
         "curation.batch.min_groups": groups,
         "curation.batch.max_groups": groups,
         "curation.groups.min_size": 1,
+        "curation.admission.ahead_batches": ahead,
         **{f"curation.groups.{rule}": False for rule in ("drop_all_failed", "drop_solved", "drop_equal")},
         "trainer.publish_every": rules.publish_every,
         "trainer.optimizer.minibatches": training.minibatches,
@@ -110,10 +111,13 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
             cost=parameters["call_cost"],
         ),
     }
-    if coupled:
-        changes |= {"curation.max_ahead": admitted, "trainer.wait_for_sync": True}
-    else:
-        changes["curation.admission.ahead_batches"] = ahead
+    if base.rollout.lending.engines:
+        switch = _switch_seconds(setup, parameters)
+        changes |= {
+            "rollout.lending.engines": _parts(setup, _trainer_gpus(setup), "engine_gpus") // scale,
+            "cluster.engine.lend_seconds": _path_seconds(setup, parameters, "ipc") + switch / 2.0,
+            "cluster.engine.release_seconds": switch / 2.0,
+        }
     if load_.turns > 1:
         for outcome in ("success", "failure"):
             changes[f"surrogate.{outcome}_turns_mean"] = float(load_.turns)
@@ -215,26 +219,33 @@ def _update_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
 
 
 def _sync_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
-    machines, model, cost = setup.machines, setup.model.size, parameters["sync_cost"]
+    if setup.machines.colocated:
+        return _path_seconds(setup, parameters, "ipc") + _switch_seconds(setup, parameters)
+    return _path_seconds(setup, parameters, setup.scheduler.sync_path)
+
+
+def _path_seconds(
+    setup: Setup, parameters: Mapping[str, float], path: Literal["nccl", "packed", "files", "ipc"]
+) -> float:
     gpus = _trainer_gpus(setup)
-    both = gpus + (machines.rollout or 0)
-    path = "ipc" if machines.colocated else setup.scheduler.sync_path
-    seconds = sync_seconds(
-        model,
+    return sync_seconds(
+        setup.model.size,
         path,
         gpu=setup.sheet,
-        inside=both <= machines.node_gpus,
+        inside=gpus + (setup.machines.rollout or 0) <= setup.machines.node_gpus,
         gpus=gpus,
         offloads=setup.training.offloads,
-        cost=cost,
+        cost=parameters["sync_cost"],
     )
-    if not machines.colocated:
-        return seconds
-    training = setup.training
+
+
+def _switch_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
+    """Return how long GPUs take from the trainer to engines and back."""
+    machines, training, gpus = setup.machines, setup.training, _trainer_gpus(setup)
     if training.backend == "fsdp":
         weight_gpus = moment_gpus = min(training.shard_gpus or gpus, gpus)
     else:
         weight_gpus, moment_gpus = max(machines.rank_gpus, training.stages * training.expert_gpus), gpus
-    return seconds + switch_seconds(
-        model, weight_gpus=weight_gpus, moment_gpus=moment_gpus, cost=parameters["switch_cost"]
+    return switch_seconds(
+        setup.model.size, weight_gpus=weight_gpus, moment_gpus=moment_gpus, cost=parameters["switch_cost"]
     )

@@ -246,6 +246,13 @@ class TrainerState(ComponentState):
         "idle: holds new weights back until the attempts that run have ended",
         ("running attempts to end, to publish", "the last group that new weights wait for"),
     )
+    LENT = (
+        6,
+        "lent",
+        "#44aa99",
+        "its GPUs are engines', until enough groups are ready",
+        ("groups for its next updates", "the last group that it calls its GPUs back for"),
+    )
 
 
 class PhaseState(ComponentState):

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from typing_extensions import override
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, PolicyWorker
+from dartsim.core.ports import AsyncEnv, EnvProvider, Learner, LentWorker, PolicyWorker
 from dartsim.core.snapshots import Snapshots, WrappedSnapshots, snapshots_of
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Batch, Observation, Reply, Request, StepResult, Task, Trajectory, UpdateResult, Weights
@@ -275,6 +275,10 @@ class TimedWorker:
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         with self._timings.doing("worker/load", worker=self._index, live=self._live, mode=str(mode)):
             await self._inner.load(weights, mode)
+
+    async def release(self) -> None:
+        with self._timings.doing("worker/release", worker=self._index, live=self._live):
+            await cast(LentWorker, self._inner).release()
 
 
 class TimedLearner:

@@ -2,6 +2,7 @@
 
 from dartsim.rollout.actors import Rollout
 from dartsim.rollout.cluster import EnvCluster
+from dartsim.rollout.lender import Lender
 from dartsim.rollout.lockstep import LockstepService
 from dartsim.rollout.playing import play
 from dartsim.rollout.revert import RevertingProvider
@@ -12,6 +13,7 @@ from dartsim.rollout.warm import WarmProvider
 
 __all__ = [
     "EnvCluster",
+    "Lender",
     "LockstepService",
     "RevertingProvider",
     "Rollout",

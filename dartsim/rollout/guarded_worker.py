@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from dartsim.core.answers import check_reply, worker_fault
-from dartsim.core.ports import PolicyWorker
+from dartsim.core.ports import LentWorker, PolicyWorker
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Reply, Request, Version, Weights
 
@@ -41,6 +41,12 @@ class GuardedWorker:
         except BaseException as error:
             fault = worker_fault(error)
             raise fault from fault.__cause__
+
+    async def release(self) -> None:
+        try:
+            await cast(LentWorker, self._worker).release()
+        except BaseException as error:
+            raise worker_fault(error) from None
 
 
 def guard(workers: Sequence[PolicyWorker], version: Version) -> list[PolicyWorker]:

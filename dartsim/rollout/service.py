@@ -42,6 +42,7 @@ class RolloutService:
         router: Router,
         config: RolloutConfig,
         recorder: Recorder,
+        lent: int = 0,
     ) -> None:
         self.recorder = recorder
         self.router = router
@@ -53,8 +54,15 @@ class RolloutService:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._stopped = False
         self._returns: asyncio.TaskGroup | None = None
+        self._returning: dict[int, asyncio.Task[None]] = {}
+        """Tasks of workers that are down, by index."""
+        self.lent = self.workers[len(engines) - lent :]
+        """Workers on the trainer's GPUs, out of rotation until they join."""
         for worker in self.workers:
-            self.bring_up(worker)
+            if worker in self.lent:
+                worker.out_of_rotation = True
+            else:
+                self.bring_up(worker)
         self.sync = WeightSync(self, config.sync, config.limits.load_seconds, weights)
 
     def session(self, attempt: Attempt, track: Track) -> Session:
@@ -78,7 +86,7 @@ class RolloutService:
         self.router.remove(worker)
         worker.track.enter(EngineState.DOWN)
         worker.out_of_rotation = True
-        self._returns.create_task(self._bring_back(worker, fault.back))
+        self._returning[worker.index] = self._returns.create_task(self._bring_back(worker, fault.back))
 
     async def _bring_back(self, worker: WorkerSlot, back: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -87,9 +95,27 @@ class RolloutService:
             fault = worker_fault(error)  # requests go to it again, and remove it again if it is still down
             self.recorder.engine_failed(worker.index, text_of(fault))
             await asyncio.sleep(RETRY_SECONDS)
+        del self._returning[worker.index]
         worker.out_of_rotation = False
         self.bring_up(worker)
         await self.sync.retry_missed()  # it may have missed a publication
+
+    async def join(self, worker: WorkerSlot) -> None:
+        """Load the newest weights into a worker on a lent GPU, and send it requests."""
+        worker.track.enter(EngineState.LOADING)
+        await self.sync.bring_in(worker)
+
+    async def leave(self, worker: WorkerSlot) -> None:
+        """Take a worker on a lent GPU out of rotation, up, down or joining, and have it give the GPU back."""
+        if (returning := self._returning.pop(worker.index, None)) is not None:
+            returning.cancel()
+            await asyncio.wait([returning])
+        if worker.routable:
+            await self.sync.take_down(worker)
+        worker.out_of_rotation = True
+        self.stop(worker)
+        await self.sync.release(worker)
+        worker.track.enter(EngineState.OFF)
 
     @property
     def waiting(self) -> int:

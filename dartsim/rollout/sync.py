@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from dartsim.config.sections.rollout import SyncConfig
 from dartsim.core.answers import text_of
 from dartsim.core.errors import WorkerFault, cause_of
+from dartsim.core.ports import LentWorker
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Version, Weights
@@ -160,11 +161,7 @@ class WeightSync:
         service, mode = self._service, self._mode
         if worker.out_of_rotation:
             return  # it went down after the slices were formed
-        service.take_down(worker)
-        if mode.drains and worker.in_flight:
-            worker.drained = asyncio.get_running_loop().create_future()
-            await worker.drained
-            worker.drained = None
+        await self.take_down(worker)
         service.stop(worker)
         number = 1
         while fault := await self._load(worker, mode):
@@ -176,6 +173,32 @@ class WeightSync:
             await self._wait(worker, number)
             number += 1
         await self._notify()
+
+    async def take_down(self, worker: WorkerSlot) -> None:
+        """Send a worker no new requests; wait for its live ones if the mode drains."""
+        self._service.take_down(worker)
+        if self._mode.drains and worker.in_flight:
+            worker.drained = asyncio.get_running_loop().create_future()
+            await worker.drained
+            worker.drained = None
+
+    async def bring_in(self, worker: WorkerSlot) -> None:
+        """Load the newest weights into a worker that is out of rotation, and return it, however many tries it takes."""
+        if await self._load(worker, self._mode):
+            await self._retry_load(worker, 1, failing=False)
+        else:
+            worker.out_of_rotation = False
+
+    async def release(self, worker: WorkerSlot) -> None:
+        """Have an engine give its GPU back."""
+        service = self._service
+        try:
+            with TimeLimit(self._load_seconds):
+                await cast(LentWorker, worker.engine).release()
+        except (WorkerFault, TimeoutError) as fault:
+            logger.warning("worker %d may still hold its GPU: %s", worker.index, text_of(fault) or "it did not answer")
+            service.recorder.counts["fault/release"] += 1
+            service.recorder.engine_failed(worker.index, text_of(fault))
 
     async def _retry_load(self, worker: WorkerSlot, number: int, *, failing: bool) -> None:
         """Retry loads of a worker that is out of rotation until one succeeds."""

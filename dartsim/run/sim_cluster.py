@@ -34,7 +34,7 @@ from dartsim.sim.learner import SimLearner, UpdateParts, VersionCounter
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.model_worker import ModelWorker
 from dartsim.sim.prompts import MAX_REPLY_TOKENS, reply_lengths
-from dartsim.sim.worker import DelayedService, SimWorker
+from dartsim.sim.worker import DelayedService, PartialReply, SimWorker
 
 
 def provider(prepared: PreparedRun, env: SimEnvironment, streams: Streams) -> TimedProvider:
@@ -75,7 +75,7 @@ def faulty_cluster(
         env=env,
         streams=streams,
         counts=counts,
-        size=ClusterSize(desktops=config.rollout.num_desktops, hosts=len(machines), workers=config.rollout.num_workers),
+        size=ClusterSize(desktops=config.rollout.num_desktops, hosts=len(machines), workers=config.rollout.num_engines),
         heal_at=inf if faults.heal_after_hours is None else faults.heal_after_hours * 3600.0,
     )
     return FaultyCluster(injector, [number[id(machine)] for machine in placed])
@@ -108,7 +108,9 @@ def workers(
         acting = _PlugInPolicy(acting)
     control = control or control_loop(config, env)
     simulated: list[SimWorker] = []
-    for index in range(config.rollout.num_workers):
+    begun: dict[int, PartialReply] = {}
+    for index in range(config.rollout.num_engines):
+        lent = index >= config.rollout.num_workers
         inference = _engine(prepared, env, streams, index, control)
         options: dict[str, Any] = {
             "prompts": prepared.prompts,
@@ -118,8 +120,12 @@ def workers(
             "retry_seconds": config.rollout.sync.resume_seconds or 0.0,
             "control": control,
             "prepare_seconds": engine.prepare_seconds,
+            "release_seconds": engine.release_seconds,
+            "begun": begun,
         }
-        if engine.transfer_seconds is not None:
+        if lent and engine.lend_seconds is not None:
+            options["reload_seconds"] = _always(engine.lend_seconds)
+        elif engine.transfer_seconds is not None:
             options["transfer_seconds"] = _always(engine.transfer_seconds)
         if model is not None:
             simulated.append(ModelWorker(index, inference, model=model, **options))

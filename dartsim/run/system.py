@@ -13,7 +13,7 @@ from dartsim.config import Config
 from dartsim.config.sections.run import RunConfig
 from dartsim.core.errors import DartsimError
 from dartsim.core.plugin_errors import leaves
-from dartsim.core.ports import AttemptSource, EnvProvider, Learner, PolicyWorker, Store
+from dartsim.core.ports import AttemptSource, BatchSource, EnvProvider, Learner, PolicyWorker, Store
 from dartsim.core.rng import Streams
 from dartsim.core.time_limit import TimeLimit
 from dartsim.core.types import Task, Version, Weights
@@ -34,6 +34,7 @@ from dartsim.observe.records import Clock
 from dartsim.observe.steady import SteadyCheck
 from dartsim.rollout import (
     EnvCluster,
+    Lender,
     LockstepService,
     RevertingProvider,
     Rollout,
@@ -64,7 +65,12 @@ class ActingSystem:
         rollout = config.rollout
         self.recorder = recorder
         self.pool = RolloutService(
-            engines, weights=weights, router=rollout.routing.build(), config=rollout, recorder=recorder
+            engines,
+            weights=weights,
+            router=rollout.routing.build(),
+            config=rollout,
+            recorder=recorder,
+            lent=len(engines) - rollout.num_workers,
         )
         service = transport(self.pool)
         if rollout.lockstep:
@@ -152,9 +158,19 @@ class System(ActingSystem):
         if held_out is not None:
             held_out.source = self.data
         self.data.withdraw = self.rollout.withdraw
+        batches: BatchSource = self.data
+        if self.pool.lent:
+            batches = Lender(
+                self.data,
+                self.pool,
+                config.rollout.lending.build(),
+                recorder,
+                batch_groups=config.curation.batch.min_groups,
+                publish_every=config.trainer.publish_every,
+            )
         self.trainer = Trainer(
             held_out or learner,
-            source=self.data,
+            source=batches,
             publisher=self.pool,
             recorder=recorder,
             wait_for_sync=config.trainer.wait_for_sync,
@@ -279,7 +295,7 @@ def new_recorder(config: Config, clock: Clock, *, first_spacing_seconds: float) 
     return Recorder(
         clock,
         num_envs=config.rollout.num_desktops,
-        num_engines=config.rollout.num_workers,
+        num_engines=config.rollout.num_engines,
         max_segments=config.run.max_segments,
         first_spacing_seconds=min(first_spacing_seconds, 36.0 * config.run.hours),
     )
@@ -321,7 +337,6 @@ def _data_manager(
         batch_rule=curation.batch.build(),
         staleness=StalenessRule(curation.staleness),
         pool=successes,
-        max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )
     return DataManager(

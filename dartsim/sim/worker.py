@@ -23,6 +23,17 @@ from dartsim.sim.measured_engines import BatchEngine, SharedEngine
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import ReplyPolicy
 
+PartialReply = tuple[int, Version, int, int]
+"""Turn, first version, tokens, and those that are left to generate."""
+
+
+class ReplyAborted(WorkerRestarted):
+    """A request was aborted, and its client has what was generated so far."""
+
+    def __init__(self, index: int, generated: int) -> None:
+        super().__init__(f"worker {index} gave its GPU back")
+        self.generated = generated
+
 
 class PrefixCache:
     """The sessions whose last prompts an engine still has cached: the newest ones, as many as fit.
@@ -68,6 +79,8 @@ class SimWorker:
         retry_seconds: Time until they are resubmitted.
         control: The event loop that handles replies and loads, if it is so busy that they queue for it.
         prepare_seconds: Time of a weight sync before it affects the engine, such as writing the weights to disk.
+        release_seconds: Time of giving its GPU back to the trainer.
+        begun: Replies that clients have in part, shared by all workers.
     """
 
     def __init__(
@@ -85,6 +98,8 @@ class SimWorker:
         retry_seconds: float = 0.0,
         control: ControlLoop | None = None,
         prepare_seconds: float = 0.0,
+        release_seconds: float = 0.0,
+        begun: dict[int, PartialReply] | None = None,
     ) -> None:
         self.index: Any = index  # a number; see _reply
         self.engine = engine
@@ -100,11 +115,13 @@ class SimWorker:
         self._retry_seconds = retry_seconds
         self._control = control
         self._prepare_seconds = prepare_seconds
+        self._release_seconds = release_seconds
+        self._begun: dict[int, PartialReply] = {} if begun is None else begun
         self._done: Callable[[EngineJob], None] = _answer if control is None else partial(control.reply, _answer)
         self._again: dict[asyncio.Future[None], EngineJob] = {}
         """Jobs that replace those aborted by a weight change, by the future that waits for them."""
         self._restarting = False
-        """Whether a restart has begun and no weights have been loaded since; meanwhile requests are refused."""
+        """Whether a restart or a release has begun and no weights were loaded since; requests are refused meanwhile."""
         self.load_fails: Callable[[], bool] = lambda: False
         """Called at the end of a load; returns whether it failed."""
         self._has_prefixes = isinstance(engine, FluidEngine)
@@ -123,13 +140,19 @@ class SimWorker:
         size: tuple[Any, Any, Any] = table[turn if turn < self._last else self._last]  # see _reply
         prompt_tokens, found, images = size
         version = self.version
-        tokens = self._reply_tokens()
+        tokens = left = self._reply_tokens()
+        if self._begun:
+            version, tokens, left = self._continued(request, version, tokens)
+            found = found if left == tokens else 0
         future = self._loop.create_future()
-        job = first = self.engine.submit(prompt_tokens, found, images, tokens, self._done, future)
+        job = first = self.engine.submit(prompt_tokens + tokens - left, found, images, left, self._done, future)
         try:
             await future
-        except BaseException:
-            self.engine.abort(self._again.pop(future, job))
+        except BaseException as error:
+            job = self._again.pop(future, job)
+            if isinstance(error, ReplyAborted):
+                self._begun[request.attempt.id] = turn, version, tokens, job.output_tokens - error.generated
+            self.engine.abort(job)
             del future, job, first  # the error's traceback leads here: a cycle, which only the collector would free
             raise
         if self._again:
@@ -188,6 +211,21 @@ class SimWorker:
             _fail(job, fault())
         if self._cache is not None:
             self._cache.clear()
+
+    async def release(self) -> None:
+        """Give the GPU back after the modeled time; clients whose requests would be kept keep their tokens."""
+        self._restarting = True
+        if self._forgets and isinstance(self.engine, FluidEngine):
+            for job, generated in self.engine.forget():
+                _fail(job, ReplyAborted(self.index, generated))
+        self.kill(lambda: WorkerRestarted(f"worker {self.index} gave its GPU back"))
+        self.engine.resume()  # a load that was canceled left it paused
+        await asyncio.sleep(self._release_seconds)
+
+    def _continued(self, request: Request, version: Version, tokens: int) -> tuple[Version, int, int]:
+        """Return a reply's first version, its tokens and those that are left, if its client has a part of it."""
+        turn, first, whole, left = self._begun.pop(request.attempt.id, (-1, version, tokens, tokens))
+        return (first, whole, left) if turn == request.turn else (version, tokens, tokens)
 
     def _resubmit_kept(self, engine: FluidEngine) -> None:
         """Abort the kept requests, and resubmit them with their tokens so far after ``retry_seconds``."""

@@ -14,6 +14,7 @@ from dartsim.curation.rules.attempts import AttemptsRule
 from dartsim.curation.rules.batches import BatchRule, RunningGroup
 from dartsim.curation.rules.selection import TurnSelection
 from dartsim.curation.rules.turn_limit import TurnLimitRule
+from dartsim.rollout.lending import Cycle, LendingRule
 from dartsim.rollout.routers import Routed, Router
 from dartsim.sim.run_virtual import run_virtual
 from dartsim.testing.ports import TASK, sample_trajectory
@@ -35,8 +36,8 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     ``asyncio.get_running_loop().rng(name)`` draws random numbers.
 
     Args:
-        rule: A registered class: a router, a rule of admission, advantages, attempts, batches, selection, task order or
-            turn limits.
+        rule: A registered class: a router, a rule of lending, admission, advantages, attempts, batches, selection, task
+            order or turn limits.
         seed: Seed of the calls.
         num_calls: Number of calls.
         parameters: Its parameters that differ from its defaults.
@@ -48,6 +49,7 @@ def check_rule(rule: type, *, seed: int = 0, num_calls: int = 500, **parameters:
     """
     kinds: dict[type, Callable[[Any, np.random.Generator, int], Iterator[Any]]] = {
         Router: _router,
+        LendingRule: _lending,
         AdmissionRule: _admission,
         AdvantageRule: _advantages,
         AttemptsRule: _attempts,
@@ -148,6 +150,18 @@ def _router(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Ite
                 router.add(worker)
             elif router.num_routable > 1:
                 router.remove(worker)
+
+
+def _lending(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:
+    rule = make()
+    for number in range(num_calls):
+        ready, waited = (int(count) for count in rng.integers(0, 2 * BATCH_GROUPS, 2) * rng.integers(0, 2, 2))
+        seconds = waited * float(rng.random())
+        cycle = Cycle(number, ready, 2 * BATCH_GROUPS, waited, seconds, switch_seconds=float(rng.integers(20)))
+        found = rule.recall_at(cycle)
+        wanted = isinstance(found, int) and found >= 0
+        _require(wanted, f"{make.name}.recall_at({cycle}) returned {found!r}, wanted a number of groups of at least 0")
+        yield found
 
 
 def _batches(make: _RuleFactory, rng: np.random.Generator, num_calls: int) -> Iterator[Any]:

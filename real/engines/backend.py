@@ -106,6 +106,8 @@ async def vllm_workers(
                 await worker.start()
                 if isinstance(worker.engine, AttachedEngine):
                     await worker.load(weights, SyncMode.DRAIN)
+                if worker.index >= config.rollout.num_workers:
+                    await worker.release()  # it can start; its GPU is the trainer's until it is lent
                 num_up += 1
                 report()
 

@@ -219,19 +219,21 @@ def engine_options(config: Config, model: Path, adapter: Path | None = None) -> 
         options = replace(options, adapter=str(adapter), lora_rank=config.trainer.lora.rank or 0)
     if vllm.gpus:
         return one_engine_a_gpu(options, vllm.gpus)
-    return [options] * config.rollout.num_workers
+    return [options] * config.rollout.num_engines
 
 
 def refuse_other_numbers(config: Config, engines: int) -> None:
-    """Check that there are as many engines as workers.
+    """Check that there are as many engines as configured.
 
     Raises:
         ConfigError: If not.
     """
-    wanted = config.rollout.num_workers
-    if engines != wanted:
+    rollout = config.rollout
+    if engines != rollout.num_engines:
+        lent = f" + rollout.lending.engines = {rollout.lending.engines}" if rollout.lending.engines else ""
         raise ConfigError(
-            f"rollout.num_workers = {wanted}, but vllm.addresses and vllm.gpus make {engines} engines; make them equal"
+            f"rollout.num_workers = {rollout.num_workers}{lent}, but vllm.addresses and vllm.gpus make {engines} "
+            "engines; make them equal"
         )
 
 
@@ -257,5 +259,5 @@ def engine_places(config: Config) -> list[tuple[str, Sequence[int]]]:
             places.append((host, range(seen[host], seen[host] + size)))
             seen[host] += size
         return places
-    gpus = vllm.gpus or list(range(size * config.rollout.num_workers))
+    gpus = vllm.gpus or list(range(size * config.rollout.num_engines))
     return [(HERE, gpus[start : start + size]) for start in range(0, len(gpus), size)]

@@ -59,7 +59,7 @@ class EngineHealth(StrEnum):
     LOADING = "loading"
     """Its weights are being changed."""
     UNLOADED = "unloaded"
-    """The last weight sync failed, or the weights it served before its process ended are gone."""
+    """The last weight sync failed, the weights it served before its process ended are gone, or its GPU is not lent."""
     UP = "up"
     """It serves."""
 
@@ -144,6 +144,14 @@ class EngineSupervisor:
             finally:
                 if self.state is EngineHealth.LOADING:
                     self._enter(EngineHealth.UNLOADED)
+
+    async def release(self) -> None:
+        """End live requests and the process; the next load starts it."""
+        async with self._lock:
+            self._restarting = False
+            self._enter(EngineHealth.UNLOADED)
+            self._kill(EngineRestarted(f"{self._engine.name} gave its GPU back"))
+            await self._engine_weights.stop()
 
     async def _load(self, weights: Weights, mode: SyncMode) -> None:
         facts = await self._engine_weights.read(weights)

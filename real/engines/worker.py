@@ -213,6 +213,10 @@ class VllmWorker:
         """
         await self._supervisor.load(weights, mode)
 
+    async def release(self) -> None:
+        """End live requests with ``WorkerRestarted``, and the process, which the next load starts again."""
+        await self._supervisor.release()
+
 
 async def _start(worker: VllmWorker) -> None:
     await worker.start()

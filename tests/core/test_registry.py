@@ -18,6 +18,7 @@ from dartsim.run.run_prepared import run_prepared
 
 BUILT_IN = {
     "router": "least_in_flight",
+    "lending": "by_share",
     "task_order": "shuffled",
     "attempts": "fixed",
     "turn_limit": "fixed",
@@ -38,6 +39,7 @@ def plain_classes():
     """Return a class without methods of its own for each kind, of the base that a plug-in of the kind inherits from."""
     bases = {
         "router": dartsim.Router,
+        "lending": dartsim.LendingRule,
         "task_order": dartsim.TaskOrder,
         "attempts": dartsim.AttemptsRule,
         "turn_limit": dartsim.TurnLimitRule,

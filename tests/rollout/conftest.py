@@ -207,6 +207,7 @@ class Engine:
         self.index = index
         self.seconds = seconds
         self.load_seconds = load_seconds
+        self.release_seconds = 2.0
         self.load_faults = iter(load_faults)
         self.faults = iter(faults)
         self.version = 0
@@ -234,8 +235,8 @@ class Engine:
         return Reply("act", self.version, oldest, self.index, 100, 10)
 
     async def load(self, weights: Weights, mode):
-        assert self.state in ("up", "failed"), f"worker {self.index} was given two loads at once"
-        assert weights.version > self.version
+        assert self.state in ("up", "failed", "released"), f"worker {self.index} was given two loads at once"
+        assert weights.version > self.version - (self.state != "up")
         if mode.drains:
             assert not self.live, "a drained worker has live requests"
         elif mode.kills_requests:
@@ -259,6 +260,14 @@ class Engine:
             for future, entry in self.live.items():
                 entry[1] = asyncio.get_running_loop().call_later(entry[0], self._answer, future)
                 entry[0] += now()
+
+    async def release(self):
+        self.state = "releasing"
+        self.killed += len(self.live)
+        for future in list(self.live):
+            future.set_exception(WorkerRestarted("its GPU was given back"))
+        await asyncio.sleep(self.release_seconds)
+        self.state = "released"
 
     def _answer(self, future):
         if not future.done():

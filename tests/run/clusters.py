@@ -138,7 +138,7 @@ def check_time(system, config, seconds):
     """The states of every part add up to all of the time, and nothing was busy for longer."""
     last = system.recorder.snapshots[-1]
     assert last.time == seconds >= config.run.hours * 3600.0
-    sizes = {"desktops": config.rollout.num_envs, "engines": config.rollout.num_workers, "trainer": 1, "phase": 1}
+    sizes = {"desktops": config.rollout.num_envs, "engines": config.rollout.num_engines, "trainer": 1, "phase": 1}
     for population, size in sizes.items():
         spent = getattr(last, population)
         assert min(spent) >= 0.0

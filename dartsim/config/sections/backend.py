@@ -55,6 +55,8 @@ class Engines(Backend):
 
     loads_weights: ClassVar[bool] = True
     """Whether engines load the weights that a run trains, rather than serve a fixed model."""
+    can_release: ClassVar[bool] = False
+    """Whether engines can give their GPUs back and start again with newer weights, so that GPUs can be lent to them."""
 
 
 class BackendConfig(Section):

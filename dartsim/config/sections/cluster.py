@@ -70,6 +70,13 @@ class EngineConfig(Section):
     transfer_seconds: Seconds | None = Field(
         None, description="Time of loading weights without a restart (modes drain and keep); none: reload_seconds."
     )
+    lend_seconds: Seconds | None = Field(
+        None, description="Time of loading weights into an engine on a lent GPU; none: as into the others."
+    )
+    release_seconds: Seconds = Field(
+        10.0,
+        description="Time until a lent GPU is the trainer's again: the engine's memory goes, the trainer's returns.",
+    )
     prompt: Literal["gui", "text", "dialog"] = Field(
         "gui",
         description="Prompts: screenshots and earlier replies (gui), one short text (text), or it and all earlier "

@@ -11,6 +11,7 @@ from dartsim.core.section import Deadline, Positive, Seconds, Section
 from dartsim.core.sync_modes import SyncMode
 
 ROUTER = Choice("router", "least_in_flight")
+LENDING = Choice("lending", "by_share")
 
 
 class SyncConfig(Section):
@@ -31,6 +32,14 @@ class SyncConfig(Section):
     @property
     def sync_mode(self) -> SyncMode:
         return SyncMode(self.mode)
+
+
+class LendingConfig(ComponentSection):
+    """Settings of every rule of lending."""
+
+    engines: int = Field(
+        0, ge=0, le=10_000, description="Engines that fit on the trainer's GPUs, besides num_workers; 0: none are lent."
+    )
 
 
 class LimitsConfig(Section):
@@ -77,7 +86,16 @@ class RolloutConfig(Section):
     routing: Annotated[ComponentSection, ROUTER] = Field(
         default_factory=ROUTER, description="Which worker answers a request (DART: least_in_flight)."
     )
+    lending: Annotated[LendingConfig, LENDING] = Field(
+        default_factory=LENDING,
+        description="When the trainer, which waits for data after a publication, lends its GPUs to engines.",
+    )
     limits: LimitsConfig = Field(default_factory=LimitsConfig, description="Deadlines.")
+
+    @property
+    def num_engines(self) -> int:
+        """Number of engines: the workers, and the last ones, on the trainer's GPUs, which it may lend."""
+        return self.num_workers + self.lending.engines
 
     @property
     def num_desktops(self) -> int:

@@ -62,10 +62,11 @@ class SimEngines(EngineBackend):
     """Engines whose latencies are modeled; a model may write their replies."""
 
     modeled = True
+    can_release = True
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        return {"what": f"{config.rollout.num_workers} modeled"}
+        return {"what": f"{config.rollout.num_engines} modeled"}
 
     @override
     async def open(self, context: BackendContext) -> Sequence[PolicyWorker]:

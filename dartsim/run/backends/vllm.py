@@ -34,6 +34,7 @@ class VllmEngines(EngineBackend):
     """vLLM servers, one for each worker."""
 
     packages = ("httpx",)
+    can_release = True
 
     @override
     def problems(self, config: Config) -> Iterator[str]:
@@ -43,12 +44,17 @@ class VllmEngines(EngineBackend):
                 f"vllm.gpus = {vllm.gpus} names GPUs of this machine. With Ray, leave it out, and set "
                 "ray.engine_options.num_gpus to the number that each engine takes."
             )
+        if config.rollout.lending.engines and (vllm.addresses or config.ray.address is not None):
+            yield (
+                f"rollout.lending.engines = {config.rollout.lending.engines} needs engines that this run starts and "
+                "stops on its trainer's GPUs. Leave out vllm.addresses and ray.address, or set it to 0."
+            )
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
         from dartsim.real.engines.options import engine_options, refuse_other_numbers, serves_adapters
 
-        number = config.rollout.num_workers
+        number = config.rollout.num_engines
         addresses = config.vllm.addresses
         python = config.vllm.python or os.environ.get(VLLM_PYTHON) or PYTHON
         named = config.replace(vllm={"python": python})

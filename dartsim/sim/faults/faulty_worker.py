@@ -96,6 +96,9 @@ class FaultyWorker:
         if crashes != self._num_crashes:
             raise self._fault(CRASH, down=True)
 
+    async def release(self) -> None:
+        await self.inner.release()
+
     async def _take(self, weights: Weights, mode: SyncMode) -> None:
         if not self._up.is_set():
             raise self._fault(CRASH, "engine_refused", down=True)

@@ -298,3 +298,40 @@ async def test_a_first_request_that_hangs_is_no_start(standin, models):
         with pytest.raises(EngineHung):
             await worker.start()
     assert not engine.running
+
+
+async def test_an_engine_on_a_lent_gpu_starts_joins_answers_and_stops_with_each_lending(standin, models, request_of):
+    from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
+    from dartsim.observe import Recorder
+    from dartsim.rollout import RolloutService
+    from dartsim.rollout.routers.least_in_flight import LeastInFlight
+
+    async with serving(standin, models) as (_, own), serving(standin, models) as (engine, lent):
+        await lent.release()
+        assert not engine.running
+        recorder = Recorder(asyncio.get_running_loop().time, num_envs=1, num_engines=2)
+        config = RolloutConfig(sync=SyncConfig(mode="restart"))
+        weights = Weights(0, str(models.folders[0]))
+        service = RolloutService(
+            [own, lent], weights=weights, router=LeastInFlight(), config=config, recorder=recorder, lent=1
+        )
+        running = asyncio.create_task(service.run())
+        session = service.session(request_of().attempt, recorder.desktops.tracks[0])
+        busy = service.workers[0]
+        for version in (1, 2):
+            service.publish(Weights(version, str(models.folders[version])))
+            await service.settled(version)
+            assert not engine.running
+            await service.join(service.lent[0])
+            service.router.begin(busy)  # so that requests go to the other engine
+            assert (await session.generate(request_of())).version == version
+            engine.server.faults.hang = True
+            asking = asyncio.create_task(session.generate(request_of(1)))
+            await until(lambda: bool(engine.server.live))
+            service.router.end(busy)
+            await service.leave(service.lent[0])
+            assert not engine.running
+            assert (await asking).version == version  # of the other engine
+        assert engine.starts == [None, models.folders[1], models.folders[2]]
+        assert recorder.counts["fault/request_restarted"] == 2
+        running.cancel()
