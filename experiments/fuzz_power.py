@@ -128,7 +128,7 @@ def preset_row(preset: str, tally: Tally, failures: Sequence[CaseResult]) -> Fig
         "hours": round(tally.hours, 2),
         "cpu_seconds": round(tally.cpu_seconds, 2),
         "violations": len(failures),
-        "failures": [{"text": failure.text, "token": failure.case.token()} for failure in failures],
+        "failures": [{"text": failure.text, "case": failure.case.as_json()} for failure in failures],
     }
 
 

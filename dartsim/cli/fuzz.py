@@ -36,12 +36,10 @@ def fuzz(
             help="A preset or a TOML file; drawn (schedulers drawn from all rules); or all (each preset in turn)."
         ),
     ] = "drawn",
-    token: Annotated[
-        str | None,
+    replay: Annotated[
+        Path | None,
         typer.Option(
-            "--replay",
-            metavar="TOKEN",
-            help="Replay a failure that a search has found; its folder is --out, or runs/replay-HASH.",
+            metavar="FOLDER", help="Replay the failure in this folder; what happens goes to --out, or runs/replay-HASH."
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to search, real seconds.")] = 60.0,
@@ -57,18 +55,18 @@ def fuzz(
 
     It runs the production code on tiny clusters in virtual time, with random schedulers, latencies, faults and orders
     of events, and checks every rule. Once all faults are over, every component must make progress again. A failure is
-    simplified as far as possible and printed as a command that replays it exactly. Exit code 1: a failure was found, or
-    the replayed one failed again.
+    simplified as far as possible and written as a run's folder, which --replay repeats exactly. Exit code 1: a failure
+    was found, or the replayed one failed again.
 
     Examples:
         dartsim fuzz
         dartsim fuzz coupled --seconds 3600 --faults osworld
         dartsim fuzz my.toml
         dartsim fuzz --seconds 20 --seed 7 --json - | jq .violations
-        dartsim fuzz --replay TOKEN --out failure
+        dartsim fuzz --replay runs/fuzz-a1b2c3
     """
-    if token is not None:
-        _replay(token, out_folder, json_file)
+    if replay is not None:
+        _replay(replay, out_folder, json_file)
         return
     from dartsim.fuzz import CaseResult, Tally, shrink
     from dartsim.lab.progress import PrintedProgress
@@ -112,13 +110,12 @@ def fuzz(
         "schedulers": dict(sorted(tally.schedulers.items())),
     }
     if failure is not None:
-        token = failure.case.token()
         failure, facts = _run_and_write(failure.case, lambda name: out_folder or new_folder(f"fuzz-{name}"))
-        figures |= {"token": token, **facts}
+        figures |= facts
     console = result(figures, json_file)
     if failure is not None:
-        replay = shlex.join(["dartsim", "fuzz", "--replay", figures["token"], *plugin_words()])
-        for line in (_verdict(failure), f"folder: {figures['folder']}", replay):
+        again = shlex.join(["dartsim", "fuzz", "--replay", figures["folder"], *plugin_words()])
+        for line in (_verdict(failure), f"folder: {figures['folder']}", again):
             console.say(line)
     rules, kinds = plural(len(tally.schedulers), "scheduler"), plural(len(tally.injected), "kind")
     console.print(
@@ -133,15 +130,15 @@ def fuzz(
         raise typer.Exit(INTERRUPTED)
 
 
-def _replay(token: str, out_folder: Path | None, json_file: str | None) -> None:
+def _replay(folder: Path, out_folder: Path | None, json_file: str | None) -> None:
     """Replay a case and write its folder.
 
     Raises:
         typer.Exit: With 1 if it broke a rule again.
     """
-    from dartsim.fuzz import from_token
+    from dartsim.fuzz.case_directory import read_case
 
-    case = from_token(token)
+    case = read_case(folder)
     refuse_unwritable("--out", out_folder or Path("runs"), folder=True)
     # Named by the hash of its events, so a second replay writes the same bytes to the same place.
     replayed, facts = _run_and_write(case, lambda name: out_folder or Path("runs") / f"replay-{name}")
@@ -212,7 +209,7 @@ def _search(
 
 
 def _shortest(failures: Sequence[CaseResult]) -> CaseResult:
-    return min(failures, key=lambda failure: len(failure.case.token()))
+    return min(failures, key=lambda failure: len(failure.case.faults) + len(failure.case.choices))
 
 
 def _run_and_write(case: Case, folder_of: Callable[[str], Path]) -> tuple[CaseResult, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +13,14 @@ Seconds = Annotated[float, Field(ge=0.0)]
 Deadline = Annotated[float, Field(gt=0.0)]
 """Longest time of a call, seconds."""
 Positive = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Fuzzed:
+    """Values that ``dartsim fuzz`` tries in place of those that follow from a field's type, the simplest first."""
+
+    values: tuple[str | int | float | bool | None, ...] = ()
+
 
 NONE = "none"
 """Value of a setting that is absent; TOML has no null."""
@@ -33,6 +42,8 @@ class Section(BaseModel):
             return values
         read = dict(values)
         for name, value in values.items():
+            if value != NONE and not isinstance(value, dict):
+                continue
             members = get_args(cls.model_fields[name].annotation) if name in cls.model_fields else ()
             if value == NONE and type(None) in members:
                 read[name] = None

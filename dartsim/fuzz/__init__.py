@@ -1,10 +1,10 @@
 """A search for failing schedules: whole clusters with random schedulers, latencies, faults and orders of events.
 
 The production control plane runs unchanged; its ports are checked, and the components behind them have faults. A
-failure is shrunk to a token that replays it exactly.
+failure is shrunk, and its folder replays it exactly.
 """
 
-from dartsim.fuzz.cases import Case, fault_window, from_token
+from dartsim.fuzz.cases import Case, case_of_json, fault_window
 from dartsim.fuzz.runner import CaseResult, run_case
 from dartsim.fuzz.search import Chunk, ChunkResult, Tally, search, shrink
 from dartsim.fuzz.space import draw_case
@@ -15,9 +15,9 @@ __all__ = [
     "Chunk",
     "ChunkResult",
     "Tally",
+    "case_of_json",
     "draw_case",
     "fault_window",
-    "from_token",
     "run_case",
     "search",
     "shrink",

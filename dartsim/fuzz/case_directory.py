@@ -1,6 +1,6 @@
-"""The directory of a replayed case: that of a run, with the case in ``summary.json`` and ``events.jsonl`` beside it.
+"""The directory of a case: that of a run, with the case in ``summary.json`` and ``events.jsonl`` beside it.
 
-``events.jsonl`` has the calls and events at the ports, one per line. The same token writes the same bytes.
+``events.jsonl`` has the calls and events at the ports, one per line. The same case writes the same bytes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from math import inf
 from pathlib import Path
 
 from dartsim.config import to_toml
+from dartsim.core.errors import ConfigError
+from dartsim.fuzz.cases import Case, case_of_json
 from dartsim.fuzz.runner import CaseResult
 from dartsim.fuzz.space import config_of
 from dartsim.observe.figures import summary
 from dartsim.observe.recording import SEGMENTS, SegmentLog
-from dartsim.observe.rundir import write_run, write_text
+from dartsim.observe.rundir import read_run, reading, write_run, write_text
 from dartsim.run.execute import meta
 from dartsim.run.results import RunResult
 
@@ -36,12 +38,7 @@ def write_case_directory(path: Path, result: CaseResult) -> Path:
     )
     facts = {
         **meta(config, run),
-        "token": case.token(),
-        "case_seed": case.seed,
-        "case_preset": case.preset,
-        "choices": dict(case.choices),
-        "faults": [fault.model_dump(exclude={"times"}) for fault in case.faults],
-        "profile": case.profile,
+        "case": case.as_json(),
         "failure": result.text or None,
         "rule": result.rule,
         "virtual_seconds": result.seconds,
@@ -56,3 +53,16 @@ def write_case_directory(path: Path, result: CaseResult) -> Path:
     )
     write_text(path / "events.jsonl", "".join(line + "\n" for line in lines))
     return path
+
+
+def read_case(path: Path) -> Case:
+    """Return the case of a directory.
+
+    Raises:
+        ConfigError: If it is not the directory of a case.
+    """
+    data = read_run(path).summary.get("case")
+    if data is None:
+        raise ConfigError(f"{path} is a run; give a folder that `dartsim fuzz` wrote")
+    with reading(path):
+        return case_of_json(data)

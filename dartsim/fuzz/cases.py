@@ -1,21 +1,13 @@
-"""``Case``: everything that determines one run of the search, and its token."""
+"""``Case``: everything that determines one run of the search."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from dartsim.config.schema import FaultWindow
-from dartsim.core.errors import ConfigError
-
-FORMAT = 5
-"""Format of tokens; others are refused."""
 
 Choice = str | int | float | bool | None
 
@@ -43,37 +35,12 @@ class Case:
     faults: tuple[FaultWindow, ...] = ()
     profile: str = "none"
 
-    def token(self) -> str:
-        """Return the case as one word for ``from_token``."""
-        tree = {
-            "format": FORMAT,
-            "preset": self.preset,
-            "seed": self.seed,
-            "choices": dict(self.choices),
-            "faults": [[fault.kind, fault.at_seconds, fault.lasts_seconds, fault.target] for fault in self.faults],
-            "profile": self.profile,
-        }
-        text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
-        return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+    def as_json(self) -> dict[str, Any]:
+        """Return the case as JSON-serializable data, for ``case_of_json``."""
+        faults = [fault.model_dump(exclude={"times"}) for fault in self.faults]
+        return {**vars(self), "choices": dict(sorted(self.choices.items())), "faults": faults}
 
 
-def from_token(token: str) -> Case:
-    """Return the case of a token.
-
-    Raises:
-        ConfigError: If it is not a token of this format.
-    """
-    try:
-        data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        tree: dict[str, Any] = json.loads(zlib.decompress(data))
-        if tree["format"] != FORMAT:
-            raise ConfigError(
-                f"the token has format {tree['format']!r}, this dartsim reads {FORMAT}; "
-                "replay it with the version that printed it"
-            )
-        faults = tuple(fault_window(*fault) for fault in tree["faults"])
-        return Case(tree["preset"], tree["seed"], tree["choices"], faults, tree["profile"])
-    except (binascii.Error, zlib.error, ValueError, KeyError, TypeError):
-        raise ConfigError(
-            f"{token[:40]!r} is not a token of `dartsim fuzz`; give the whole word that it printed"
-        ) from None
+def case_of_json(data: Mapping[str, Any]) -> Case:
+    """Return the case of ``Case.as_json``."""
+    return Case(**{**data, "faults": tuple(fault_window(**fault) for fault in data["faults"])})

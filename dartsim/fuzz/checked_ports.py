@@ -43,7 +43,7 @@ class CheckedEnv:
         self._slot = slot
         self._inner = inner
         self._node = node
-        self._limits = monitor.config.limits
+        self._limits = monitor.limits
         self._seed: int | None = None
         self._state: str | None = None
         """The saved state that the desktop is in."""

@@ -200,7 +200,7 @@ class CheckedStore(StoreWrapper):
         if cause is None or cause == INTERRUPTED:
             return
         seconds = trajectory.finished - trajectory.started
-        limit = getattr(monitor.config.limits, f"{cause.split()[0]}_seconds", 0.0)
+        limit = getattr(monitor.limits, f"{cause.split()[0]}_seconds", 0.0)
         what = {Ending.BROKEN: "EnvFault", Ending.WORKER_FAULT: "WorkerFault", Ending.UNSCORED: "ScoreUnavailable"}
         wanted = what.get(ending)
         if wanted is not None and wanted not in struck and cause != "EnvStartFailed":  # no place was free
@@ -225,9 +225,9 @@ class CheckedStore(StoreWrapper):
     def _check_turns(self, trajectory: Trajectory) -> None:
         monitor, attempt = self._monitor, trajectory.attempt
         replies = monitor.replies.pop(attempt.id, [])
-        turns = [turn.reply for turn in trajectory.turns]
         if trajectory.ending is Ending.CANCELLED:
             return  # its turns are lost
+        turns = [turn.reply for turn in trajectory.turns]
         # A reply may arrive at the very end of its attempt, and then belongs to no turn.
         if turns != replies[: len(turns)] or len(replies) - len(turns) > (1 if trajectory.masked else 0):
             monitor.fail("I7", f"attempt {attempt.id} has {len(turns)} turns, not those of its {len(replies)} replies")
@@ -270,7 +270,6 @@ class CheckedStore(StoreWrapper):
 
 
 def _facts_of(trajectory: Trajectory) -> tuple[float | None, int, Version, Version]:
-    turns = [turn.reply for turn in trajectory.turns]
-    oldest = min((reply.oldest_version for reply in turns), default=trajectory.attempt.version)
-    newest = max((reply.version for reply in turns), default=trajectory.attempt.version)
+    turns, version = trajectory.turns, trajectory.attempt.version
+    oldest, newest = min(turns.oldest_versions, default=version), max(turns.versions, default=version)
     return trajectory.reward, len(turns), oldest, newest

@@ -115,6 +115,7 @@ class PortMonitor:
 
     def __init__(self, config: Config, *, keep_log: bool = False) -> None:
         self.config = config
+        self.limits = config.limits
         self.ending: Callable[[], bool] = lambda: False
         self.failed: Callable[[], bool] = lambda: False
         self.raised = False

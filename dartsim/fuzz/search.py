@@ -12,7 +12,7 @@ import numpy as np
 from dartsim.config.schema import FaultWindow
 from dartsim.fuzz.cases import Case
 from dartsim.fuzz.runner import CaseResult, Mutation, run_case
-from dartsim.fuzz.space import DRAWN, SPACE, draw_case
+from dartsim.fuzz.space import DRAWN, draw_case, space
 from dartsim.run.fast_memory import fast_memory
 
 CHUNK_RUNS = 50
@@ -114,17 +114,16 @@ def shrink(
     Faults are removed in halves, quarters and one by one; then choices become simpler, the remaining faults shorter,
     and the seed small. This is repeated until nothing helps.
     """
-    best, runs, seen = result, 0, {result.case.token()}
+    best, runs, seen = result, 0, [result.case]
     improved = True
     while improved:
         improved = False
         for candidate in _simpler(best.case):
-            token = candidate.token()
-            if token in seen:
+            if candidate in seen:
                 continue
             if runs >= max_runs:
                 return best
-            seen.add(token)
+            seen.append(candidate)
             runs += 1
             tried = run_case(candidate, mutation=mutation)
             if tried.rule == best.rule:
@@ -145,7 +144,8 @@ def _simpler(case: Case) -> Iterator[Case]:
     for name, value in sorted(case.choices.items()):
         others = {key: other for key, other in case.choices.items() if key != name}
         yield replace(case, choices=others)
-        for simpler in SPACE[name][1 : SPACE[name].index(value)]:
+        values = space()[name]
+        for simpler in values[1 : values.index(value) if value in values else None]:
             yield replace(case, choices={**others, name: simpler})
     for index, fault in enumerate(case.faults):
         for simpler_fault in _simpler_faults(fault):

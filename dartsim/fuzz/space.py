@@ -9,18 +9,26 @@ all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
+from annotated_types import Ge
+from pydantic.fields import FieldInfo
 
-from dartsim.config import Config, from_tree, merge, presets
-from dartsim.config.load import scheduler
+from dartsim.config import Config, merge, presets
+from dartsim.config.load import CLUSTER, WORKLOAD, scheduler
+from dartsim.config.rules import check, groups_of_publication, refuse_secrets
 from dartsim.config.schema import FaultWindow
-from dartsim.config.settings import MODELED
+from dartsim.config.settings import MODELED, choices, fields, validate
 from dartsim.core.errors import ConfigError, no_such
+from dartsim.core.plugins import used_plugins
+from dartsim.core.registry import TAG, built_in
+from dartsim.core.section import Fuzzed
+from dartsim.curation.rules.attempts import AttemptsBySuccess
 from dartsim.fuzz.cases import Case, Choice, fault_window
 from dartsim.sim.faults import KINDS, Place, fault_kinds
 
@@ -30,88 +38,119 @@ DRAWN = "drawn"
 BASE = "dart-measured"
 """Base of drawn schedulers."""
 
-SHAPE: Mapping[str, Sequence[Choice]] = {
-    "rollout.num_envs": (1, 2, 3, 4, 6),
-    "rollout.num_workers": (1, 2, 3),
-    "cluster.hosts.count": (1, 2),
-    "cluster.hosts.concurrent_starts": (2, 1),
-    "rollout.warm_envs": (0, 1, 2),
-    "rollout.max_turns": (2, 1, 4, 6),
-    "tasks.count": (1, 2, 5),
-    "groups": (1, 2),
-    "more_groups": (0, 1),
-    "curation.attempts.group_size": (2, 1, 3),
+CONTROL = ("rollout", "curation", "trainer")
+"""Sections of the control plane: those of their settings that have few values are drawn. Of the other sections, those
+that name values are (``Fuzzed``)."""
+
+REAL = ("trainer.objective", "trainer.optimizer", "trainer.lora", "trainer.fsdp")
+"""Sections that a modeled trainer does not read."""
+
+SHAPE = (
+    *(*CLUSTER, *WORKLOAD, "desktop", "rollout.warm_envs", "curation.batch.min_groups"),
+    *("rollout.start_tries", "rollout.request_tries"),
+)
+"""Settings that are drawn for presets, too; the others are the scheduler."""
+
+SIMPLEST: Mapping[str, Any] = {
+    "run": {"hours": 1.0, "max_segments": 0, "seed": 0, "updates": None, "target_success": None},
+    "tasks": {"source": "generated", "held_out": 0, "folder": None},
+    "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
+    "surrogate.mean_success": None,
+    "surrogate.success_turns_mean": 2.0,
+    "surrogate.success_turns_sd": 1.0,
+    "surrogate.failure_turns_mean": 3.0,
+    "surrogate.failure_turns_sd": 1.5,
+    "rollout.limits.start_seconds": 120.0,
+    "rollout.limits.setup_seconds": 120.0,
+    "rollout.limits.request_seconds": 300.0,
+    "rollout.limits.step_seconds": 90.0,
+    "rollout.limits.evaluate_seconds": 120.0,
+    "rollout.limits.lease_seconds": 1200.0,
+    "rollout.limits.load_seconds": 120.0,
+    "curation.store": "memory",
+    "curation.pool.file": None,
+    "curation.pool.collected_per_task": 0,
+    "cluster.engine": {"batch_seconds": 2.0, "request_seconds": 0.0, "batch_spread": 1.0},
+    "cluster.learner.kilotoken_seconds": 0.0,
+    "cluster.hosts": {"cores": 4.0, "memory_gib": 32.0},
+    "desktop.states_gib": 1.0,
+    **MODELED,
+}
+"""Settings of every case beside those that are drawn."""
+
+COMBINED: Mapping[str, Sequence[Choice]] = {
     "success": (0.5, 1.0, 0.1),
     "latencies": ("even", "desktop-small", "dart"),
-    "cluster.engine.model": ("shared", "batch", "fluid"),
-    "cluster.engine.overhead_seconds": (0.0, 1.0),
-    "cluster.engine.control_seconds": (0.0, 0.5),
-    "cluster.engine.reload_seconds": (10.0, 30.0, 1.0),
-    "cluster.learner.fixed_seconds": (20.0, 60.0, 5.0),
     "limits": ("all long", "short step", "short request", "short lease", "short start"),
-    "rollout.start_tries": (3, 1),
-    "rollout.request_tries": (3, 1, 10),
     "fault_seconds": (60, 120, 300),
     "healed": (True, False),
     "delay_share": (0.0, 0.02, 0.1),
     "delay_seconds": (60.0, 10.0),
+    "held_out": (0, 1, 2),
+    "durability": ("batched", "each"),
+    "hours": (0, 6, 24),
 }
-"""The cluster, its latencies, and the run."""
+"""Dimensions that decide several settings, or none.
 
-SCHEDULER: Mapping[str, Sequence[Choice]] = {
-    "rollout.unit": ("rollout", "task", "batch"),
-    "rollout.lockstep": (False, True),
-    "rollout.sync.mode": ("drain", "keep", "restart"),
-    "at_a_time": (1, 2, "all"),
-    "routing": ("least_in_flight", "session_affine"),
-    "curation.attempts.rule": ("fixed", "by_success"),
-    "curation.attempts.max_replacements": (2, 0, 1),
-    "filters": (False, True),
-    "bound": (None, 0, 1, 2),
-    "measured_by": ("oldest", "newest"),
-    "curation.turn_limit.rule": ("fixed", "by_success"),
-    "curation.pool.enabled": (False, True),
-    "curation.task_filter.max_mean": (1.0, 0.7),
-    "trainer.wait_for_sync": (False, True),
-}
-"""The scheduler, unless a preset defines it."""
+``held_out`` tasks are attempted among the others before every update; ``durability`` is when a database writes;
+``hours`` of faults replace ``fault_seconds``, see ``long_case``.
+"""
 
-SPARE: Mapping[str, Sequence[Choice]] = {"admission": (None, "open", "ready", "waiting", "ahead")}
-"""A tight admission rule, which leaves slots idle."""
+RARE: Mapping[str, float] = {"hours": 0.0, "durability": 0.0, "desktop.revert": 0.2, "held_out": 0.1}
+"""Largest share of the cases that vary a dimension: what is slow, or only concerns some cases."""
 
-RULES: Mapping[str, Sequence[Choice]] = {
-    "in_turn": (None, "round_robin", "group_round_robin"),
-    "curation.batch.rule": ("ready", "started", "weights", "in_order"),
-    "wait_age": (None, 1, 2),
-    "trainer.publish_every": (1, 2),
-    "trainer.publish_wait": ("nothing", "running"),
-    "curation.staleness.requeue": (False, True),
-    "cancel_stale": (False, True),
-}
-"""Rules of other systems: routing, order of a batch, publication, and treatment of stale groups."""
 
-STORAGE: Mapping[str, Sequence[Choice]] = {"durability": ("batched", "each")}
-"""When a database writes."""
+def of_field(field: FieldInfo) -> tuple[Choice, ...]:
+    """Return the values that are tried for a setting: those it names, or those that follow from its type and bounds."""
+    named = [item.values for item in field.metadata if isinstance(item, Fuzzed)]
+    return named[0] if named else tuple(sorted(_of_type(field.annotation, field.metadata), key=lambda v: v is not None))
 
-REVERT: Mapping[str, Sequence[Choice]] = {"revert": ("boot", "fork", "snapshot")}
-"""How desktops get ready for the next attempt."""
 
-EVALUATION: Mapping[str, Sequence[Choice]] = {"held_out": (0, 1, 2)}
-"""Held-out tasks, which are attempted among the others before every update."""
+def _of_type(kind: Any, bounds: Sequence[Any]) -> Iterator[Choice]:
+    """Yield the values of a type: all of them, or the three smallest of a number that is counted."""
+    if kind is bool:
+        yield from (False, True)
+    elif kind is int:
+        low: Any = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
+        yield from () if low is None else (0, 1, 2) if low == 0 else (low + 1, low, low + 2)  # one of them is no crowd
+    elif kind is NoneType:
+        yield None
+    elif get_origin(kind) is Literal:
+        yield from get_args(kind)
+    elif get_origin(kind) is Annotated:
+        inner, *marks = get_args(kind)
+        yield from _of_type(inner, [bound for mark in marks for bound in getattr(mark, "metadata", ())])
+    elif get_origin(kind) in (Union, UnionType):
+        for member in get_args(kind):
+            yield from _of_type(member, bounds)
 
-LENGTH: Mapping[str, Sequence[Choice]] = {"hours": (0, 6, 24)}
-"""Hours with faults, in place of ``fault_seconds``; see ``long_case``."""
 
-SPACE: Mapping[str, Sequence[Choice]] = {
-    **SHAPE,
-    **SCHEDULER,
-    **SPARE,
-    **RULES,
-    **STORAGE,
-    **REVERT,
-    **EVALUATION,
-    **LENGTH,
-}
+@cache
+def space() -> dict[str, tuple[Choice, ...]]:
+    """Return the values of every dimension."""
+    found = {name: tuple(values) for name, values in COMBINED.items()}
+    for key, field in fields().items():
+        control = _within(key, CONTROL) and not _within(key, REAL)
+        if (choice := choices().get(key)) is None:
+            if control or any(isinstance(item, Fuzzed) for item in field.metadata):
+                found[key] = of_field(field)
+        elif control:
+            known = built_in(choice.kind)
+            sections = {name: section for name, section in choice.sections().items() if name in known}
+            found[f"{key}.{TAG}"] = tuple(sections)
+            for section in sections.values():
+                found |= {f"{key}.{name}": of_field(f) for name, f in section.model_fields.items() if name != TAG}
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def _within(key: str, parts: Iterable[str]) -> bool:
+    return any(f"{key}.".startswith(f"{part}.") for part in parts)
+
+
+def is_shape(name: str) -> bool:
+    """Return whether a dimension is part of the cluster, its latencies and the run, and not of the scheduler."""
+    return name in COMBINED or _within(name, SHAPE)
+
 
 MAX_TARGET = 4
 """Targets of windows, modulo the number of components."""
@@ -136,18 +175,6 @@ STORED_SHARE = 0.1
 MAX_STORED = 4
 """Largest number of these faults."""
 
-SHARES: Mapping[int, tuple[float, Mapping[str, Sequence[Choice]], int, bool]] = {
-    2: (0.25, SPARE, 1, True),
-    3: (0.25, RULES, 0, True),
-    4: (0.2, REVERT, 1, False),
-    5: (0.1, EVALUATION, 1, False),
-}
-"""By stream of a case's seed: share of the cases, dimensions, index of their first value, whether schedulers are drawn.
-
-The groups of dimensions: idle slots that add attempts to groups in which all failed; rules of other systems; desktops
-that return to saved states; held-out tasks.
-"""
-
 ENGINES_SHARE = 0.25
 """Share of the hostile cases whose engines fail more than others."""
 
@@ -163,6 +190,7 @@ ENGINES: Mapping[str, Choice] = {
 """Choices of half of these cases: requests are not retried, and desktops in lockstep wait briefly for each other."""
 
 LEARNS: Mapping[str, Choice] = {
+    "durability": "each",
     "curation.pool.enabled": True,
     "curation.attempts.rule": "by_success",
     "curation.turn_limit.rule": "by_success",
@@ -193,9 +221,10 @@ class CaseSettings:
         return 3600.0 * self["hours"] or float(self["fault_seconds"])
 
     def __getitem__(self, name: str) -> Any:
-        value = self.choices.get(name, SPACE[name][0])
-        if value not in SPACE[name]:
-            raise ConfigError(f"the case has {name} = {value!r}; wanted one of {', '.join(map(repr, SPACE[name]))}")
+        values = space().get(name, ())
+        value = self.choices.get(name, *values[:1])
+        if name in COMBINED and value not in values:
+            raise ConfigError(f"the case has {name} = {value!r}; wanted one of {', '.join(map(repr, values))}")
         return value
 
 
@@ -219,11 +248,10 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
         _preset(preset)
     if faults not in MAX_FAULTS:
         raise no_such("fault profile", faults, MAX_FAULTS)
-    space = {**SHAPE, **SCHEDULER} if preset == DRAWN else SHAPE
     vary = rng.random()
     choices: dict[str, Choice] = {}
-    for name, values in space.items():
-        if rng.random() < vary:
+    for name, values in space().items():
+        if (preset == DRAWN or is_shape(name)) and rng.random() < min(vary, RARE.get(name, 1.0)):
             value = values[int(rng.integers(len(values)))]
             if value != values[0]:
                 choices[name] = value
@@ -235,7 +263,6 @@ def draw_case(rng: np.random.Generator, preset: str = DRAWN, faults: str = "host
         case = Case(preset, seed, choices, profile=faults)
     else:
         case = Case(preset, seed, choices, _draw_faults(rng, horizon, faults))
-    case = _draw_shares(case)
     return _draw_stored(_draw_engines(case, horizon), horizon) if faults == "hostile" else case
 
 
@@ -285,23 +312,6 @@ def in_order(faults: Iterable[FaultWindow]) -> tuple[FaultWindow, ...]:
     return tuple(sorted(faults, key=lambda fault: (fault.at_seconds, fault.kind)))
 
 
-def _draw_shares(case: Case) -> Case:
-    """Draw the dimensions of ``SHARES`` for some of the cases.
-
-    Each group has its own stream of the case's seed, so adding one changes no other draw.
-    """
-    choices = dict(case.choices)
-    for stream, (share, dimensions, first, drawn_only) in SHARES.items():
-        rng = np.random.Generator(np.random.PCG64([case.seed, stream]))
-        if (drawn_only and case.preset != DRAWN) or rng.random() >= share:
-            continue
-        for name, values in dimensions.items():
-            value = values[first + int(rng.integers(len(values) - first))]
-            if value != values[0]:
-                choices[name] = value
-    return replace(case, choices=choices)
-
-
 def _draw_engines(case: Case, horizon: int) -> Case:
     """Let the engines of a share of the cases fail while weights and lockstep turns depend on them.
 
@@ -321,7 +331,7 @@ def _draw_engines(case: Case, horizon: int) -> Case:
 
 def _some(rng: np.random.Generator, wanted: Mapping[str, Choice], preset: str) -> dict[str, Choice]:
     """Return each of these choices with probability 1/2, without those of the scheduler if a preset defines it."""
-    return {n: value for n, value in wanted.items() if rng.random() < 0.5 and (preset == DRAWN or n not in SCHEDULER)}
+    return {n: value for n, value in wanted.items() if rng.random() < 0.5 and (preset == DRAWN or is_shape(n))}
 
 
 def _draw_stored(case: Case, horizon: int) -> Case:
@@ -337,25 +347,22 @@ def _draw_stored(case: Case, horizon: int) -> Case:
         start = int(rng.integers(horizon))
         seconds = min((1, 5, 20, 60)[int(rng.integers(4))], horizon - start)
         drawn.append(fault_window(kinds[int(rng.integers(len(kinds)))], start, seconds))
-    stored: dict[str, Choice] = {name: values[1] for name, values in STORAGE.items() if rng.random() < 0.3}
-    stored |= _some(rng, LEARNS, case.preset)
+    stored = _some(rng, LEARNS, case.preset)
     return replace(case, choices={**case.choices, **stored}, faults=in_order((*case.faults, *drawn)))
 
 
 @lru_cache(maxsize=64)
-def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
-    settings = CaseSettings(dict(choices))
-    tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
-    if preset == DRAWN:
-        tree = merge(tree, _scheduler(settings))
-    tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
-    tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
-    if settings["revert"] != "boot":
-        kept = {"revert": settings["revert"], "states_gib": 1.0}
-        tree = merge(tree, {"desktop": kept, "rollout": {"warm_envs": 0}})
-    if tree["curation"]["attempts"].get("rule") == "by_success":
-        tree = merge(tree, {"curation": {"attempts": {"min_group_size": 1}}})
-    return from_tree(tree)
+def _config(preset: str, chosen: tuple[tuple[str, Choice], ...], profile: str) -> Config:
+    settings = CaseSettings(dict(chosen))
+    if unknown := settings.choices.keys() - space().keys():
+        raise ConfigError(f"the case has {', '.join(sorted(unknown))}, which `dartsim fuzz` does not vary")
+    base = _preset(preset)
+    drawn = [name for name in space() if name not in COMBINED and (preset == DRAWN or is_shape(name))]
+    rules = [name for name in drawn if name.endswith(f".{TAG}")]
+    tree = merge(base, _tree({name: settings[name] for name in rules}))
+    parameters = {name: settings[name] for name in drawn if name not in rules and _has(tree, name)}
+    tree = merge(tree, _tree(parameters | _combined(settings, profile, lockstep=tree["rollout"].get("lockstep"))))
+    return check(_possible(validate({**tree, "plugin_modules": used_plugins()})))
 
 
 def config_of(case: Case) -> Config:
@@ -367,118 +374,90 @@ def config_of(case: Case) -> Config:
     return _config(case.preset, tuple(sorted(case.choices.items())), case.profile)
 
 
-def _cluster(settings: CaseSettings) -> dict[str, Any]:
-    """Return the settings of every case, without the scheduler."""
-    groups = settings["groups"]
-    even = settings["latencies"] == "even"
-    most_lengths = {"success_turns_mean": 2.0, "success_turns_sd": 1.0}
-    most_lengths |= {"failure_turns_mean": 3.0, "failure_turns_sd": 1.5}
-    tree: dict[str, Any] = {
-        "run": {"hours": 1.0, "max_segments": 0, "seed": 0, "updates": None, "target_success": None},
-        "tasks": {"source": "generated", "held_out": 0, "folder": None},
-        "policy": {"kind": "surrogate", "grammar": "clicks", "model": None},
-        "surrogate": {"mean_success": None, **most_lengths},
-        "rollout": {
-            "limits": {
-                "start_seconds": 120.0,
-                "setup_seconds": 120.0,
-                "request_seconds": 300.0,
-                "step_seconds": 90.0,
-                "evaluate_seconds": 120.0,
-                "lease_seconds": 1200.0,
-                "load_seconds": 120.0,
-            },
-        },
-        "curation": {
-            "groups": {"min_size": 1},
-            "batch": {"min_groups": groups, "max_groups": groups + settings["more_groups"]},
-            "store": "memory",
-            "pool": {"file": None, "collected_per_task": 0},
-        },
-        "trainer": {
-            "evaluation": {"every_updates": 1 if settings["held_out"] else None},
-        },
-        "cluster": {
-            "env": {"profile": "desktop-small" if even else settings["latencies"], "latency": EVEN if even else {}},
-            "engine": {
-                "batch_seconds": 2.0,
-                "request_seconds": 0.0,
-                "batch_spread": 1.0,
-            },
-            "learner": {"kilotoken_seconds": 0.0},
-            "hosts": {"cores": 4.0, "memory_gib": 32.0},
-        },
-        **MODELED,
-    }
-    return _with(tree, settings, SHAPE)
+@lru_cache(maxsize=64)
+def _preset(name: str) -> dict[str, Any]:
+    """Return a scheduler on the simplest cluster.
 
-
-def _with(tree: dict[str, Any], settings: CaseSettings, dimensions: Iterable[str]) -> dict[str, Any]:
-    """Return a tree with the settings among these dimensions, whose names are their keys."""
-    for key in dimensions:
-        *path, name = key.split(".")
-        if path:
-            table = tree
-            for part in path:
-                table = table.setdefault(part, {})
-            table[name] = settings[key]
+    Raises:
+        ConfigError: If there is no such preset or file.
+    """
+    tree = merge(scheduler(BASE if name == DRAWN else name), _tree(SIMPLEST))
+    refuse_secrets(tree)
     return tree
 
 
-def _scheduler(settings: CaseSettings) -> dict[str, Any]:
-    """Return the settings of a drawn scheduler."""
-    lockstep = settings["rollout.lockstep"]
-    filters = settings["filters"]
-    bound, every = settings["bound"], settings["trainer.publish_every"]
-    if bound is not None:
-        bound = max(bound, every - 1)  # the trainer gets that far ahead of the workers
-    cancels = settings["cancel_stale"] and bound is not None
-    age = settings["wait_age"]
-    router = settings["in_turn"] or settings["routing"]
-    tree: dict[str, Any] = {
-        "rollout": {
-            "sync": {"workers_at_a_time": "all" if lockstep else settings["at_a_time"]},
-            "routing": {"rule": router, **({"max_excess": 1} if router == "session_affine" else {})},
-        },
-        "curation": {
-            "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), filters),
-            "batch": {"wait_age": None if age is None else max(age, every)},
-            "staleness": {
-                "max_staleness": bound,
-                "measured_by": "start" if cancels else settings["measured_by"],
-                "cancel_running": cancels,
-            },
-            "admission": _admission(settings),
-            "task_filter": {"window": 2},
-        },
+def _tree(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key as a tree."""
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        *path, name = key.split(".")
+        table = tree
+        for part in path:
+            table = table.setdefault(part, {})
+        table[name] = value
+    return tree
+
+
+def _has(tree: Mapping[str, Any], key: str) -> bool:
+    """Return whether a setting exists: a component's parameter does if the component is chosen."""
+    table, _, name = key.rpartition(".")
+    if table not in choices():
+        return True
+    for part in table.split("."):
+        tree = tree.get(part, {})
+    return name in choices()[table].sections()[tree.get(TAG, choices()[table].default)].model_fields
+
+
+def _combined(settings: CaseSettings, profile: str, *, lockstep: bool) -> dict[str, Any]:
+    """Return the settings that the combined dimensions decide."""
+    even = settings["latencies"] == "even"
+    found = {
+        "trainer.evaluation.every_updates": 1 if settings["held_out"] else None,
+        "cluster.env.profile": "desktop-small" if even else settings["latencies"],
+        "cluster.env.latency": EVEN if even else {},
+        "cluster.faults.profile": profile,
+        "cluster.faults.scale": 1.0 if settings["hours"] else RATES_SCALE,
+        "cluster.faults.heal_after_hours": settings.fault_seconds / 3600.0 if settings["healed"] else None,
     }
-    return _with(tree, settings, (*SCHEDULER, *RULES))
+    if settings["limits"] in LIMITS:  # attempts usually meet it
+        name, seconds = LIMITS[settings["limits"]]
+        factor = SLOW if settings["latencies"] == "dart" else LOCKSTEP if lockstep else 1.0
+        found[f"rollout.limits.{name}"] = seconds * factor
+    return found
 
 
-def _admission(settings: CaseSettings) -> dict[str, float]:
-    """Return the admission rule: one running group, or as many as a batch needs."""
-    kind = settings["admission"]
-    if kind is None:
-        return {}
-    most, needed = settings["groups"] + settings["more_groups"], settings["groups"]
-    if kind == "ahead":  # until the next publication
-        needed += (settings["trainer.publish_every"] - 1) * most
-    return {f"{kind}_batches": (1 if kind == "open" else needed) / most}
+def _possible(config: Config) -> Config:
+    """Return a configuration without combinations that could not work."""
+    curation, every = config.curation, config.trainer.publish_every
+    attempts, stale, age = curation.attempts, curation.staleness, curation.batch.wait_age
+    if isinstance(attempts, AttemptsBySuccess.Parameters):
+        attempts = attempts.replace(min_group_size=min(attempts.min_group_size, attempts.group_size))
+    # The trainer gets this far ahead of the workers.
+    bound = None if stale.max_staleness is None else max(stale.max_staleness, every - 1)
+    cancels = stale.cancel_running and bound is not None
+    by = "start" if cancels else stale.measured_by
+    size = max(curation.batch.min_groups, curation.batch.max_groups)
+    curation = curation.replace(
+        attempts=attempts,
+        groups={"min_size": min(curation.groups.min_size, attempts.smallest_group)},
+        batch={"max_groups": size, "wait_age": None if age is None else max(age, every)},
+        staleness={"max_staleness": bound, "cancel_running": cancels, "measured_by": by},
+    )
+    rollout = config.rollout
+    if config.desktop.revert != "boot":
+        rollout = rollout.replace(warm_envs=0)
+    if rollout.lockstep and not config.trainer.wait_for_sync:
+        rollout = rollout.replace(sync={"workers_at_a_time": "all"})
+    config = config.replace(curation=curation, rollout=rollout)
+    least = curation.batch.min_groups
+    config = _admitting(config, waiting_batches=least, open_batches=1)
+    ahead = groups_of_publication(config)
+    return _admitting(config, ahead_batches=ahead, ready_batches=ahead if rollout.lending.engines else least)
 
 
-def _rates(settings: CaseSettings, profile: str) -> dict[str, Any]:
-    """Return the fault rates of a profile, raised for a run of minutes, and the time when all faults end."""
-    heals = settings.fault_seconds / 3600.0 if settings["healed"] else None
-    return {"profile": profile, "scale": 1.0 if settings["hours"] else RATES_SCALE, "heal_after_hours": heals}
-
-
-def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
-    """Return the case's short deadline, if any; attempts usually meet it."""
-    if settings["limits"] not in LIMITS:
-        return {}
-    name, seconds = LIMITS[settings["limits"]]
-    factor = SLOW if settings["latencies"] == "dart" else LOCKSTEP if lockstep else 1.0
-    return {"rollout": {"limits": {name: seconds * factor}}}
-
-
-_preset = lru_cache(maxsize=64)(scheduler)
+def _admitting(config: Config, **least: int) -> Config:
+    """Return a configuration whose bounds of admission, where there are any, admit these numbers of groups."""
+    admission, size = config.curation.admission, config.curation.batch.max_groups
+    bounds = {name: getattr(admission, name) for name in least}
+    low = {name for name, bound in bounds.items() if bound is not None and round(bound * size) < least[name]}
+    return config.replace(curation={"admission": {name: least[name] / size for name in low}})

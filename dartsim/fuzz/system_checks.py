@@ -235,7 +235,7 @@ class SystemChecks:
 
     def _waits(self, now: float) -> None:
         """Check that no attempt runs or waits for a reply for longer than its limit."""
-        monitor, limits, leases = self._monitor, self._monitor.config.limits, self._system.cluster.leases
+        monitor, limits, leases = self._monitor, self._monitor.limits, self._system.cluster.leases
         asks = limits.request_seconds
         if monitor.config.rollout.lockstep:  # it waits for the others' replies, acts, and asks again
             asks += limits.step_seconds + limits.request_seconds

@@ -100,9 +100,10 @@ class PerturbedLoop(SimLoop):
         """Call ``callback(*args)`` in the next generation of its node."""
         context = copy_context() if context is None else context
         handle = SoonHandle(call, context)
-        queue = self._queues.get(context.get(NODE))
+        node = context.get(NODE)
+        queue = self._queues.get(node)
         if queue is None or not queue.active:
-            queue = self._activated(context.get(NODE))
+            queue = self._activated(node)
         queue.ready.append(handle)
         return handle
 

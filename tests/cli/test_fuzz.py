@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from dartsim.cli.app import app
-from dartsim.fuzz import Case, Chunk, search
+from dartsim.fuzz import Case, Chunk, run_case, search
+from dartsim.fuzz.case_directory import write_case_directory
 from experiments.planted_bugs import MUTATIONS
 
 COMMAND = [sys.executable, "-c", "from dartsim.cli.app import main; main()"]
@@ -39,7 +41,8 @@ def test_an_interrupted_search_tells_what_it_ran(monkeypatch, tmp_path):
     with MUTATIONS["lost wake-up"].apply():
         result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    assert "dartsim fuzz --replay" in result.output
+    again = result.output.partition("dartsim fuzz --replay ")[2].split()[0]
+    assert CliRunner().invoke(app, ["fuzz", "--replay", again]).exit_code == 0
 
 
 def test_the_time_is_checked_after_each_run():
@@ -47,18 +50,24 @@ def test_the_time_is_checked_after_each_run():
     assert search(Chunk(0, 0, runs=50), clock=lambda: next(now), until=3).tally.runs == 3
 
 
-def test_a_replay_writes_its_folder(tmp_path):
-    result = CliRunner().invoke(app, ["fuzz", "--replay", CASE.token(), "--out", str(tmp_path / "a")])
+@pytest.fixture
+def folder(tmp_path):
+    """A failure's folder."""
+    return str(write_case_directory(tmp_path / "failure", run_case(CASE, keep=True)))
+
+
+def test_a_replay_writes_its_folder(tmp_path, folder):
+    result = CliRunner().invoke(app, ["fuzz", "--replay", folder, "--out", str(tmp_path / "a")])
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["rule"] is None
 
 
-def test_a_replay_of_what_fails_exits_with_1(tmp_path):
+def test_a_replay_of_what_fails_exits_with_1(tmp_path, folder):
     with MUTATIONS["lost wake-up"].apply():
         results = [
             CliRunner().invoke(
                 app,
-                ["fuzz", "--replay", CASE.token(), "--out", str(tmp_path / name), "--json", f"{tmp_path}/{name}.json"],
+                ["fuzz", "--replay", folder, "--out", str(tmp_path / name), "--json", f"{tmp_path}/{name}.json"],
             )
             for name in ("a", "b")
         ]

@@ -101,7 +101,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("compare", "file"), "file is not TOML"),
         (("compare", "my.toml"), "no configuration file or run my.toml"),
         (("compare", "desktop"), "desktop has real components, and `compare` simulates"),
-        (("fuzz", "--replay", "nonsense"), "'nonsense' is not a token of `dartsim fuzz`; give"),
+        (("fuzz", "--replay", "folder"), "folder"),
         (("show", "file"), "file is not a folder"),
         (("eval", "folder", "--rescore"), "folder is no run's folder"),
         (("eval", "--rescore"), "--rescore needs the folder of a run"),

@@ -5,17 +5,22 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from pydantic import Field
 
 from dartsim.config.sections.faults import FaultWindow
 from dartsim.core.errors import ConfigError
-from dartsim.fuzz import Case, Chunk, draw_case, fault_window, from_token, run_case, search, shrink
-from dartsim.fuzz.case_directory import write_case_directory
-from dartsim.fuzz.space import RULES, SPACE, STORED, config_of, drawn_kinds, known_presets, long_case
+from dartsim.core.section import Fuzzed, Section
+from dartsim.fuzz import Case, Chunk, case_of_json, draw_case, fault_window, run_case, search, shrink
+from dartsim.fuzz.case_directory import read_case, write_case_directory
+from dartsim.fuzz.space import STORED, config_of, drawn_kinds, long_case, of_field, space
 from dartsim.observe.perfetto import perfetto
 from experiments.planted_bugs import MUTATIONS
+
+TRIED = {"rollout.start_tries": 3, "rollout.request_tries": 3, "curation.attempts.max_replacements": 2}
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
@@ -23,16 +28,19 @@ FOUND = {
         preset="drawn",
         seed=1753225820,
         choices={
+            **TRIED,
             "cluster.engine.control_seconds": 0.5,
             "delay_share": 0.02,
             "cluster.engine.model": "batch",
             "rollout.num_envs": 6,
-            "filters": True,
-            "groups": 2,
+            "curation.groups.drop_all_failed": True,
+            "curation.groups.drop_solved": True,
+            "curation.groups.drop_equal": True,
+            "curation.batch.min_groups": 2,
             "cluster.engine.overhead_seconds": 1.0,
             "cluster.hosts.count": 2,
             "limits": "short lease",
-            "measured_by": "newest",
+            "curation.staleness.measured_by": "newest",
             "curation.pool.enabled": True,
             "cluster.engine.reload_seconds": 30.0,
             "rollout.request_tries": 10,
@@ -53,6 +61,7 @@ FOUND = {
         "verl-buffer-wait",
         2,
         {
+            **TRIED,
             "rollout.num_envs": 2,
             "latencies": "dart",
             "cluster.engine.model": "fluid",
@@ -66,7 +75,8 @@ FOUND = {
         "drawn",
         2126766680,
         {
-            "bound": 0,
+            **TRIED,
+            "curation.staleness.max_staleness": 0,
             "rollout.num_envs": 6,
             "latencies": "desktop-small",
             "rollout.sync.mode": "keep",
@@ -78,8 +88,9 @@ FOUND = {
         "drawn",
         1,
         {
+            **TRIED,
             "curation.attempts.group_size": 3,
-            "bound": 0,
+            "curation.staleness.max_staleness": 0,
             "rollout.num_envs": 3,
             "cluster.engine.overhead_seconds": 1.0,
             "latencies": "desktop-small",
@@ -166,7 +177,7 @@ def drawn(seed, **options):
 
 def test_a_short_search_finds_nothing():
     found = search(Chunk(0, 0, runs=50))
-    assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
+    assert found.failure is None, f"{found.failure.text}\n{found.failure.case}"
     assert found.tally.runs == 50
     assert found.tally.hours > 2.0
     assert len(found.tally.injected) > 10
@@ -176,7 +187,7 @@ def test_a_short_search_finds_nothing():
 @pytest.mark.parametrize("preset", ["dart", "coupled", "dart-released"])
 def test_the_schedulers_of_presets_hold_too(preset):
     found = search(Chunk(1, 0, preset=preset, runs=8))
-    assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
+    assert found.failure is None, f"{found.failure.text}\n{found.failure.case}"
 
 
 @pytest.mark.parametrize("preset", ["areal-eta4", "coupled"])
@@ -224,15 +235,38 @@ def test_what_is_wrong_with_the_state_is_found_where_the_process_dies(name):
     assert not run_case(alive, mutation=MUTATIONS[name].apply).failed, "not to be found without a crash"
 
 
-def test_a_share_of_the_drawn_schedulers_has_rules_of_other_systems():
-    cases = [drawn(seed) for seed in range(200)]
-    others = [case for case in cases if RULES.keys() & case.choices.keys()]
-    assert 30 <= len(others) <= 70
-    assert {name for case in others for name in case.choices} >= RULES.keys()
-    for case in others:
+def test_every_dimension_is_drawn_and_every_case_is_possible():
+    cases = [drawn(seed) for seed in range(300)]
+    for case in cases:
         config_of(case)  # none of them is a scheduler that could not work
-        assert from_token(case.token()) == case
-    assert not any(RULES.keys() & drawn(seed, preset="dart").choices.keys() for seed in range(100))
+    assert {name for case in cases for name in case.choices} >= space().keys() - {"hours"}
+    preset = {name for seed in range(100) for name in drawn(seed, preset="dart").choices}
+    assert "rollout.num_envs" in preset
+    assert "rollout.sync.mode" not in preset
+
+
+class Added(Section):
+    """Settings as somebody might add them."""
+
+    flag: bool = False
+    way: Literal["a", "b"] = "a"
+    number: int = Field(7, ge=0)
+    bound: Annotated[int, Field(ge=1)] | None = None
+    seconds: float = 3.0
+    named: Annotated[float, Fuzzed((3.0, 1.0))] = 3.0
+    unfuzzed: Annotated[bool, Fuzzed()] = False
+
+
+def test_the_values_of_a_setting_follow_from_its_type_unless_it_names_them():
+    assert {name: of_field(field) for name, field in Added.model_fields.items()} == {
+        "flag": (False, True),
+        "way": ("a", "b"),
+        "number": (0, 1, 2),
+        "bound": (None, 2, 1, 3),
+        "seconds": (),
+        "named": (3.0, 1.0),
+        "unfuzzed": (),
+    }
 
 
 def test_a_share_of_the_hostile_cases_has_a_process_that_dies():
@@ -259,25 +293,18 @@ def test_every_planted_bug_is_found(name):
         assert failure.rule not in GONE, failure.text
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("preset", ["drawn", *known_presets()])
-def test_a_longer_search_finds_nothing(preset):
-    for number in range(4):
-        found = search(Chunk(2, number, preset=preset, runs=100))
-        assert found.failure is None, f"{found.failure.text}\ndartsim fuzz --replay {found.failure.case.token()}"
-
-
 def test_the_same_case_is_the_same_run():
     case = next(case for case in map(drawn, range(100)) if len(case.faults) > 3)
-    first, second = run_case(case), run_case(from_token(case.token()), keep=True)
+    first, second = run_case(case), run_case(case_of_json(json.loads(json.dumps(case.as_json()))), keep=True)
     assert (first.event_hash, first.num_events, first.seconds) == (second.event_hash, second.num_events, second.seconds)
 
 
 def test_another_process_plays_the_same_run():
     case = replace(drawn(5), profile="none")
-    code = "import sys; from dartsim.fuzz import *; print(run_case(from_token(sys.argv[1])).event_hash)"
+    code = "import json, sys; from dartsim.fuzz import *; case = case_of_json(json.loads(sys.argv[1]))"
+    code += "; print(run_case(case).event_hash)"
     done = subprocess.run(
-        [sys.executable, "-c", code, case.token()],
+        [sys.executable, "-c", code, json.dumps(case.as_json())],
         env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
         capture_output=True,
         text=True,
@@ -286,40 +313,29 @@ def test_another_process_plays_the_same_run():
     assert done.stdout.strip() == run_case(case).event_hash
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_token_stands_for_its_case(seed):
-    case = drawn(seed, preset="coupled" if seed % 2 else "drawn")
-    assert from_token(case.token()) == case
-    assert "\n" not in case.token()
+def test_every_case_survives_json():
+    for seed in range(20):
+        case = drawn(seed, preset="coupled" if seed % 2 else "drawn")
+        assert case_of_json(json.loads(json.dumps(case.as_json()))) == case
 
 
-@pytest.mark.parametrize("token", ["", "nonsense", "eJwDAAAAAAE", Case("drawn", 0).token()[:-6], "é"])
-def test_what_is_no_token_is_refused(token):
-    with pytest.raises(ConfigError, match="is not a token"):
-        from_token(token)
-
-
-def test_a_token_of_another_format_is_refused(monkeypatch):
-    token = KILLED.token()
-    assert from_token(token) == KILLED
-    monkeypatch.setattr("dartsim.fuzz.cases.FORMAT", 6)
-    with pytest.raises(ConfigError, match="has format 5, this dartsim reads 6"):
-        from_token(token)
-
-
-def test_a_token_of_what_does_not_exist_is_refused():
+def test_a_case_of_what_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="no-such-fault"):
         run_case(Case("drawn", 0, {}, (fault_window("no-such-fault", 0, 1),)))
     with pytest.raises(ConfigError, match="no-such"):
         run_case(Case("no-such", 0))
-    with pytest.raises(ConfigError, match=r"rollout\.num_envs = 7"):
-        run_case(Case("drawn", 0, {"rollout.num_envs": 7}))
+    with pytest.raises(ConfigError, match=r"rollout\.num_envs = 0"):
+        run_case(Case("drawn", 0, {"rollout.num_envs": 0}))
+    with pytest.raises(ConfigError, match="fault_seconds = 7"):
+        run_case(Case("drawn", 0, {"fault_seconds": 7}))
+    with pytest.raises(ConfigError, match="the case has nonsense"):
+        run_case(Case("drawn", 0, {"nonsense": 7}))
 
 
 def test_faults_are_over_before_the_healed_part_begins():
     for seed in range(200):
         case = drawn(seed)
-        horizon = case.choices.get("fault_seconds", SPACE["fault_seconds"][0])
+        horizon = case.choices.get("fault_seconds", space()["fault_seconds"][0])
         assert all(0 <= fault.at_seconds < fault.end_seconds <= horizon for fault in case.faults)
 
 
@@ -379,7 +395,7 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
         "summary.json",
     }
     facts = json.loads(files[0]["summary.json"])
-    assert (from_token(facts["token"]), facts["rule"]) == (case, "I8")
+    assert (read_case(tmp_path / "a"), facts["rule"]) == (case, "I8")
     last = json.loads(files[0]["events.jsonl"].splitlines()[-1])
     assert any(event["ph"] == "X" for event in perfetto(tmp_path / "a")["traceEvents"])
     assert last["time"] <= facts["virtual_seconds"]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from dartsim.config.sections.faults import FaultsConfig
-from dartsim.core.section import Positive, Seconds, Section, Share
+from dartsim.core.section import Fuzzed, Positive, Seconds, Section, Share
 
 
 class HostsConfig(Section):
     """The machines that desktops run on."""
 
-    count: Positive = Field(4, description="Number of machines.")
+    count: Annotated[Positive, Fuzzed((1, 2))] = Field(4, description="Number of machines.")
     cores: float = Field(32.0, gt=0, description="Cores of each machine.")
     slow_count: int = Field(0, ge=0, description="Number of slow machines among them, with slow_cores cores each.")
     slow_cores: float = Field(1.0, gt=0, description="Cores of a slow machine.")
     memory_gib: float = Field(128.0, gt=0, description="Memory of each machine, GiB.")
-    concurrent_starts: Positive = Field(4, description="Desktops that one machine boots at the same time.")
+    concurrent_starts: Annotated[Positive, Fuzzed((2, 1))] = Field(
+        4, description="Desktops that one machine boots at the same time."
+    )
 
 
 class RooflineConfig(Section):
@@ -38,7 +40,7 @@ class RooflineConfig(Section):
 class EngineConfig(Section):
     """The inference engine of each worker."""
 
-    model: Literal["fluid", "batch", "shared"] = Field(
+    model: Annotated[Literal["fluid", "batch", "shared"], Fuzzed(("shared", "batch", "fluid"))] = Field(
         "fluid",
         description="Timing model: fluid (continuous batching on a GPU), or as fitted by `dartsim cluster`: batch "
         "(all waiting requests form one batch; a worker in this process) or shared (all requests run at "
@@ -53,7 +55,7 @@ class EngineConfig(Section):
         0.0, ge=0.0, lt=1.0, description="batch, shared: correlation of successive factors, if they are quantiles."
     )
     max_batch: Positive = Field(64, description="batch: largest number of requests in a batch.")
-    control_seconds: Seconds = Field(
+    control_seconds: Annotated[Seconds, Fuzzed((0.0, 0.5))] = Field(
         0.0,
         description="Time of the control process per request, on a single core that all requests share (real OSWorld "
         "at 1080p: 0.0105, `python -m experiments.driver`).",
@@ -62,11 +64,15 @@ class EngineConfig(Section):
         "h100_fp8", description="GPU profile, see `dartsim config --list profiles` (DART: quantized H100)."
     )
     roofline: RooflineConfig = Field(default_factory=RooflineConfig, description="Times in place of a GPU profile's.")
-    overhead_seconds: Seconds = Field(1.5, description="Network, base64 and image preprocessing of a request (1 to 3).")
+    overhead_seconds: Annotated[Seconds, Fuzzed((0.0, 1.0))] = Field(
+        1.5, description="Network, base64 and image preprocessing of a request (1 to 3)."
+    )
     prepare_seconds: Seconds = Field(
         0.0, description="Start of a weight load, before reload_seconds: running requests continue, none arrive."
     )
-    reload_seconds: Seconds = Field(300.0, description="Time to load weights from disk on one slice (100 to 300).")
+    reload_seconds: Annotated[Seconds, Fuzzed((10.0, 30.0, 1.0))] = Field(
+        300.0, description="Time to load weights from disk on one slice (100 to 300)."
+    )
     transfer_seconds: Seconds | None = Field(
         None, description="Time of loading weights without a restart (modes drain and keep); none: reload_seconds."
     )
@@ -103,7 +109,9 @@ class EnvConfig(Section):
 class LearnerConfig(Section):
     """The trainer's speed."""
 
-    fixed_seconds: Seconds = Field(270.0, description="Fixed time of an update, with saving (whole: 900 to 1,300 s).")
+    fixed_seconds: Annotated[Seconds, Fuzzed((20.0, 60.0, 5.0))] = Field(
+        270.0, description="Fixed time of an update, with saving (whole: 900 to 1,300 s)."
+    )
     kilotoken_seconds: Seconds = Field(
         0.086,
         description="Additional time for each 1,000 tokens that an update computes. Fitted to 21.2 min per version of "

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dartsim.core.registry import Choice, ComponentSection
-from dartsim.core.section import Positive, Section, Share
+from dartsim.core.section import Fuzzed, Positive, Section, Share
 
 TASK_ORDER = Choice("task_order", "shuffled")
 ATTEMPTS = Choice("attempts", "fixed")
@@ -15,6 +15,9 @@ TURN_LIMIT = Choice("turn_limit", "fixed")
 ADMISSION = Choice("admission", "bounds")
 BATCH = Choice("batch", "ready")
 SELECTION = Choice("selection", "all")
+
+TIGHT = Fuzzed((None, 0.01))
+"""A bound that is raised to the smallest one with which the trainer gets its batch."""
 
 
 class AttemptsConfig(ComponentSection):
@@ -41,8 +44,10 @@ class GroupsConfig(Section):
 class BatchConfig(ComponentSection):
     """Settings of every batch rule."""
 
-    min_groups: int = Field(6, ge=1, le=10_000, description="An update waits for this many groups (DART released: 6).")
-    max_groups: int = Field(
+    min_groups: Annotated[int, Fuzzed((1, 2))] = Field(
+        6, ge=1, le=10_000, description="An update waits for this many groups (DART released: 6)."
+    )
+    max_groups: Annotated[int, Fuzzed((1, 2, 3))] = Field(
         8, ge=1, le=10_000, description="An update trains on at most this many groups (DART released: 8)."
     )
     wait_age: Positive | None = Field(
@@ -53,14 +58,18 @@ class BatchConfig(ComponentSection):
 class AdmissionConfig(ComponentSection):
     """Settings of every admission rule: bounds on groups, in batches of curation.batch.max_groups; none: no bound."""
 
-    ahead_batches: float | None = Field(
+    ahead_batches: Annotated[float | None, TIGHT] = Field(
         None, gt=0.0, description="Most groups begun and in no published weights (AReaL: eta + 1; verl: (1 + theta) T)."
     )
-    open_batches: float | None = Field(
+    open_batches: Annotated[float | None, TIGHT] = Field(
         None, gt=0.0, description="Most groups with running attempts (AReaL: 1; SkyRL: 3)."
     )
-    ready_batches: float | None = Field(None, gt=0.0, description="Most complete groups that wait (prime-rl: 1).")
-    waiting_batches: float | None = Field(None, gt=0.0, description="Most groups begun and in no update (slime: 1).")
+    ready_batches: Annotated[float | None, TIGHT] = Field(
+        None, gt=0.0, description="Most complete groups that wait (prime-rl: 1)."
+    )
+    waiting_batches: Annotated[float | None, TIGHT] = Field(
+        None, gt=0.0, description="Most groups begun and in no update (slime: 1)."
+    )
 
     @staticmethod
     def groups(batches: float | None, size: int) -> int | None:
@@ -90,7 +99,7 @@ class PoolConfig(Section):
     file: str | None = Field(
         None, description="Folder of successes to start with, from `dartsim eval --keep-successes`; none: empty."
     )
-    collected_per_task: int = Field(
+    collected_per_task: Annotated[int, Fuzzed()] = Field(
         0, ge=0, description="Successes of the oracle per task, stored before the run (mock tasks only)."
     )
     choice: Literal["least_used", "newest"] = Field(
@@ -101,7 +110,9 @@ class PoolConfig(Section):
 class TaskFilterConfig(Section):
     """Tasks that are skipped because they are too easy or too hard; with bounds of 1 and 0, none are."""
 
-    max_mean: Share = Field(1.0, description="Skip tasks whose mean reward is above this (too easy); 1: none.")
+    max_mean: Annotated[Share, Fuzzed((1.0, 0.7))] = Field(
+        1.0, description="Skip tasks whose mean reward is above this (too easy); 1: none."
+    )
     min_mean: Share = Field(0.0, description="Skip tasks whose mean reward is below this (too hard); 0: none.")
     window: Positive = Field(16, description="Number of the newest rewards of a task that count.")
 
@@ -134,6 +145,6 @@ class CurationConfig(Section):
         default_factory=SELECTION, description="Rule for the trained turns of a group."
     )
     staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Bound of the staleness.")
-    store: Literal["sqlite", "memory"] = Field(
+    store: Annotated[Literal["sqlite", "memory"], Fuzzed()] = Field(
         "sqlite", description="Where the run is stored: sqlite, a file in its folder; or memory: it cannot be resumed."
     )

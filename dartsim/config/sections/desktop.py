@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from dartsim.core.errors import ConfigError
-from dartsim.core.section import Positive, Seconds, Section
+from dartsim.core.section import Fuzzed, Positive, Seconds, Section
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -80,7 +80,7 @@ class DockerHostConfig(Section):
 class DesktopConfig(Section):
     """Desktops, and the containers of real ones."""
 
-    revert: Literal["boot", "snapshot", "fork"] = Field(
+    revert: Annotated[Literal["boot", "snapshot", "fork"], Fuzzed(("boot", "fork", "snapshot"))] = Field(
         "boot",
         description="How a desktop gets ready for its next attempt: boot (another desktop is started), snapshot (it "
         "returns to its state after the boot), or fork (to the state after the task's set-up, which the first attempt "

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dartsim.core.registry import Choice, ComponentSection
-from dartsim.core.section import Deadline, Positive, Seconds, Section
+from dartsim.core.section import Deadline, Fuzzed, Positive, Seconds, Section
 from dartsim.core.sync_modes import SyncMode
 
 ROUTER = Choice("router", "least_in_flight")
@@ -37,7 +37,7 @@ class SyncConfig(Section):
 class LendingConfig(ComponentSection):
     """Settings of every rule of lending."""
 
-    engines: int = Field(
+    engines: Annotated[int, Fuzzed()] = Field(
         0, ge=0, le=10_000, description="Engines that fit on the trainer's GPUs, besides num_workers; 0: none are lent."
     )
 
@@ -60,7 +60,9 @@ class LimitsConfig(Section):
 class RolloutConfig(Section):
     """Desktops, and how attempts are played."""
 
-    num_envs: int = Field(38, ge=1, le=100_000, description="Desktop slots (DART headline run).")
+    num_envs: Annotated[int, Fuzzed((1, 2, 3, 4, 6))] = Field(
+        38, ge=1, le=100_000, description="Desktop slots (DART headline run)."
+    )
     warm_envs: int = Field(
         0,
         ge=0,
@@ -68,12 +70,16 @@ class RolloutConfig(Section):
         "hosts lack the memory.",
     )
     host_reserve_gib: float = Field(0.0, ge=0.0, description="Memory of each host that spare desktops leave free, GiB.")
-    num_workers: int = Field(4, ge=1, le=10_000, description="Inference workers, one GPU each (DART headline run).")
+    num_workers: Annotated[int, Fuzzed((1, 2, 3))] = Field(
+        4, ge=1, le=10_000, description="Inference workers, one GPU each (DART headline run)."
+    )
     unit: Literal["rollout", "task", "batch"] = Field(
         "rollout", description="What has to end before its slots get new work."
     )
     lockstep: bool = Field(False, description="Whether all live attempts take their turns together.")
-    max_turns: int = Field(30, ge=1, le=10_000, description="Most turns of an attempt (DART headline run).")
+    max_turns: Annotated[int, Fuzzed((2, 1, 4, 6))] = Field(
+        30, ge=1, le=10_000, description="Most turns of an attempt (DART headline run)."
+    )
     fail_at_limit: bool = Field(
         False,
         description="Whether an attempt that used up its turns declares its task infeasible, which solves OSWorld's "

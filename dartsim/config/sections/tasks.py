@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dartsim.core.section import Section
+from dartsim.core.section import Fuzzed, Section
 
 
 class TasksConfig(Section):
@@ -17,7 +17,7 @@ class TasksConfig(Section):
         description="Origin of tasks: generated (no content), osworld (OSWorld's files), mock, desktop (our image), "
         "or gym (of a gymnasium environment).",
     )
-    count: int = Field(
+    count: Annotated[int, Fuzzed((1, 2, 5))] = Field(
         181, ge=1, le=1_000_000, description="Number of generated, mock or numbered gym tasks (DART run history: 181)."
     )
     mock: str = Field("click_button", description="mock: a family of tasks, or a suite (errands, locks, long).")

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from dartsim.core.registry import Choice, ComponentSection
-from dartsim.core.section import Positive, Section, Share
+from dartsim.core.section import Fuzzed, Positive, Section, Share
 
 ADVANTAGE = Choice("advantage", "group")
 
@@ -84,7 +84,9 @@ class LoraConfig(Section):
 class EvaluationConfig(Section):
     """Evaluation on held-out tasks."""
 
-    every_updates: Positive | None = Field(None, description="Updates between evaluations; none: first and last only.")
+    every_updates: Annotated[Positive | None, Fuzzed()] = Field(
+        None, description="Updates between evaluations; none: first and last only."
+    )
     attempts_per_task: Positive = Field(1, description="Attempts at each held-out task, of `dartsim eval` too.")
 
 
@@ -127,8 +129,10 @@ class TrainerConfig(Section):
     )
 
     wait_for_sync: bool = Field(False, description="Train only once all workers have the newest weights.")
-    publish_every: Positive = Field(1, description="Updates between two publications (verl: T; slime: its interval).")
-    publish_wait: Literal["nothing", "running", "batch"] = Field(
+    publish_every: Annotated[Positive, Fuzzed((1, 2))] = Field(
+        1, description="Updates between two publications (verl: T; slime: its interval)."
+    )
+    publish_wait: Annotated[Literal["nothing", "running", "batch"], Fuzzed(("nothing", "running"))] = Field(
         "nothing",
         description="What a publication waits for: nothing; the running groups, while no group starts (running: verl "
         "without partial rollout); or the whole next batch (batch: slime's one-step-off, OpenRLHF).",
