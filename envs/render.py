@@ -1,7 +1,4 @@
-"""An episode as a GIF or MP4 file, with each action drawn on its screen.
-
-Needs pillow, and PyAV for MP4, which are imported when a file is written.
-"""
+"""An episode as a GIF, with each action drawn on its screen. Needs pillow, which is imported when a file is written."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.core.errors import ConfigError
-from dartsim.core.install import install_command
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions import model as act
 from dartsim.envs.actions.grammar import ActionGrammar, MalformedAction
@@ -28,8 +23,6 @@ RING, HALO = (255, 0, 90), (255, 255, 255)
 """Color of marks, and of their edge, which keeps them visible on red."""
 CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
-FRAME_RATE = 10
-"""Pictures a second of an MP4 file; each screenshot is repeated, because few players show less than one a second."""
 MIN_SHOWN = 224
 """Smaller frames are enlarged by an integer factor to about this many pixels."""
 
@@ -69,7 +62,17 @@ def episode_gif(
     Raises:
         ValueError: If frames and actions do not fit together.
     """
-    pictures = [_picture(frame) for frame in _draw_frames(frames, actions, grammar, end)]
+    after = len(frames) - len(actions)
+    if not frames or after not in (0, 1):
+        raise ValueError(
+            f"wanted a frame before each action and at most one after the last, got {len(frames)} frames and "
+            f"{len(actions)} actions"
+        )
+    words, captions = [*actions, *[""] * after], [*actions, *[end] * after]
+    pictures = [
+        _picture(draw_action(frame, word, grammar=grammar, caption=caption))
+        for frame, word, caption in zip(frames, words, captions, strict=True)
+    ]
     pictures[0].save(
         path,
         format="GIF",
@@ -78,53 +81,6 @@ def episode_gif(
         duration=max(20, round(frame_seconds * 1000)),
         loop=0,
     )
-
-
-def episode_mp4(
-    frames: Sequence[Frame],
-    actions: Sequence[str],
-    path: Path | str,
-    *,
-    grammar: str | ActionGrammar = "pyautogui",
-    frame_seconds: float = 0.8,
-    end: str = "",
-) -> None:
-    """Write an episode as an MP4 file (H.264); see ``episode_gif`` for the arguments and errors.
-
-    Raises:
-        ConfigError: If PyAV is not installed.
-    """
-    try:
-        import av
-    except ModuleNotFoundError:
-        raise ConfigError(f"an MP4 file needs av, which is not installed: {install_command('mp4')}") from None
-
-    drawn = _draw_frames(frames, actions, grammar, end)
-    height, width = (-(-side // 2) * 2 for side in drawn[0].shape[:2])  # H.264 wants even sides
-    with av.open(str(path), "w", format="mp4") as file:
-        stream = file.add_stream("libx264", rate=FRAME_RATE)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        for frame in drawn:
-            padded = np.pad(frame, ((0, height - frame.shape[0]), (0, width - frame.shape[1]), (0, 0)), mode="edge")
-            for _ in range(max(1, round(frame_seconds * FRAME_RATE))):
-                file.mux(stream.encode(av.VideoFrame.from_ndarray(padded, format="rgb24")))
-        file.mux(stream.encode())
-
-
-def _draw_frames(
-    frames: Sequence[Frame], actions: Sequence[str], grammar: str | ActionGrammar, end: str
-) -> list[Frame]:
-    if not frames or len(frames) - len(actions) not in (0, 1):
-        raise ValueError(
-            f"wanted a frame before each action and at most one after the last, got {len(frames)} frames and "
-            f"{len(actions)} actions"
-        )
-    words = [*actions, *[""] * (len(frames) - len(actions))]
-    captions = [*actions, *[end] * (len(frames) - len(actions))]
-    return [
-        draw_action(frame, word, grammar=grammar, caption=caption)
-        for frame, word, caption in zip(frames, words, captions, strict=True)
-    ]
 
 
 def _picture(frame: Frame) -> Image:

@@ -47,17 +47,11 @@ ARMS: Mapping[str, Mapping[str, Any]] = DECLARED["arms"]
 PUBLISHED: Mapping[str, float] = DECLARED["published"]
 
 
-def overrides(arm: str, bound: int, batch: int) -> tuple[str, ...]:
-    """Return what distinguishes an arm at a staleness bound: parts, schedule, and attempts admitted ahead.
-
-    Args:
-        arm: One of ``ARMS``.
-        bound: Staleness bound, versions.
-        batch: Attempts of a batch.
-    """
+def overrides(arm: str, bound: int) -> tuple[str, ...]:
+    """Return what distinguishes an arm at a staleness bound: parts, schedule, and batches admitted ahead."""
     own = ARMS[arm]
     chosen = [change for name, part in PARTS.items() for change in part["with" if name in own["parts"] else "without"]]
-    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.max_ahead={(bound + 1) * batch}"]
+    chosen += [f"curation.staleness.max_staleness={bound}", f"curation.admission.ahead_batches={bound + 1.0}"]
     return (*chosen, *own.get("changes", ()), *(COUPLED if own.get("coupled") else ()))
 
 
@@ -81,9 +75,7 @@ def bound_of(arm: str) -> int:
 
 def config(arm: str, seed: int, bound: int | None = None, *, suite: str = "locks", quick: bool = False) -> Config:
     """Return the configuration of an arm."""
-    plain = SUITES[suite].config(seed, quick=quick).curation
-    batch = plain.batch.max_groups * plain.attempts.group_size
-    own = overrides(arm, bound_of(arm) if bound is None else bound, batch)
+    own = overrides(arm, bound_of(arm) if bound is None else bound)
     return SUITES[suite].config(seed, quick=quick, overrides=own)
 
 

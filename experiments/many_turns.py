@@ -76,9 +76,9 @@ def make_base(settings: Config, folder: Path, *, quick: bool = False) -> Path:
 
 def rewards(settings: Config, folder: Path, *, attempts: int = 1) -> dict[str, float]:
     """Attempt the held-out tasks, or all if none is, on real desktops and engines; return the rewards by attempt."""
-    from dartsim.run.evaluation_results import EvaluationFolder
+    from dartsim.run.evaluation_results import EvaluationFolder, EvaluationPlan
     from dartsim.run.model import served_model
-    from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy
+    from dartsim.run.policy_evaluation import evaluate_policy
     from dartsim.run.prepare import prepare_run
 
     prepared = prepare_run(settings, trains=False)

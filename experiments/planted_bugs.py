@@ -14,8 +14,7 @@ from typing import Any
 
 from dartsim.core.errors import StoreFault
 from dartsim.core.types import Ending, Trajectory, TrajectoryState, UpdateResult, Weights
-from dartsim.curation.admission import SlotGroup
-from dartsim.curation.attempt_ledger import AttemptLedger
+from dartsim.curation.admission import AdmissionControl, SlotGroup
 from dartsim.curation.eligibility import StalenessRule
 from dartsim.curation.manager import DataManager
 from dartsim.curation.open_groups import OpenGroup, OpenGroups
@@ -153,10 +152,10 @@ def _(old: Any, self: DataManager, trajectory: Trajectory) -> None:
         old(self, trajectory)
 
 
-@_planted("unbounded queue", AttemptLedger, "ahead")
-def _(old: Any, self: AttemptLedger) -> int:
-    """Attempts that run do not count against the bound on what is ahead."""
-    return int(old(self) - len(self.running))
+@_planted("unbounded queue", AdmissionControl, "_counts")
+def _(old: Any, self: AdmissionControl) -> Any:
+    """Groups that run do not count against the bounds on groups."""
+    return old(self)._replace(open=0)
 
 
 @_planted("group closed early", OpenGroup, "complete")

@@ -20,7 +20,7 @@ import os
 import random
 import subprocess
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean, median, stdev
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.lab.measure import Measurement, TimingTable, answered_by
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.sweep import ArmRun, InProcess, sweep
-from dartsim.lab.virtual import COMPARED, NEGLIGIBLE, compare, compared_figures, twin
+from dartsim.lab.virtual import COMPARED, compare, compared_figures, twin
 from dartsim.observe.timings import TIMINGS, Entry, read_timings
 from dartsim.rollout.history import num_images
 from dartsim.run.execute import execute
@@ -43,7 +43,7 @@ from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.fitting import fit_line
 from experiments.arms import declared
 from experiments.real_loop import config
-from experiments.study import RECORDED, Experiment, Figures, Options, Rows, provenance, rows_of, write_json
+from experiments.study import RECORDED, Experiment, Figures, Options, Rows, cell, provenance, rows_of, write_json
 
 PREDICTIONS = RECORDED / "what_if_predictions.json"
 BASE = "as measured"
@@ -78,12 +78,6 @@ def executed(real: Config, path: Path) -> Figures:
     if result.interrupted:  # half a run says nothing
         raise KeyboardInterrupt
     return {"figures": compared_figures(done.summary), "load_average": round(load_average, 2)}
-
-
-def executed_once(real: Config) -> Figures:
-    """Run for real and keep only the figures."""
-    with TemporaryDirectory() as folder:
-        return executed(real, Path(folder) / "run")
 
 
 def virtual_figures(virtual: Config) -> dict[str, float | None]:
@@ -265,8 +259,9 @@ def measure(options: Options) -> Figures:
 
 
 def run_one(spec: tuple[int, Config]) -> Figures:
-    """Run one of the ordered runs."""
-    return executed_once(spec[1])
+    """Run one of the ordered runs, and keep only its figures."""
+    with TemporaryDirectory() as folder:
+        return executed(spec[1], Path(folder) / "run")
 
 
 def require_committed() -> None:
@@ -284,52 +279,59 @@ def require_committed() -> None:
 
 def scored(measured: Sequence[Figures], predicted: Figures) -> Figures:
     """Return every measured figure beside its prediction, and the score of those that were not fitted."""
-    by_name = {each["name"]: each for each in predicted["configurations"]}
+    planned = predicted["configurations"]
+    by_name = {each["name"]: each["figures"] for each in planned}
     rows = []
     for run in measured:
-        figures = {}
-        for name, each in by_name[run["name"]]["figures"].items():
-            real = run["figures"][name]
-            known = bool(real) and max(real, each["predicted"]) >= NEGLIGIBLE
-            figures[name] = {**each, "measured": real, "error": each["predicted"] / real - 1.0 if known else None}
+        expected = by_name[run["name"]]
+        real = {name: run["figures"][name] for name in expected}
+        errors = compare(real, {name: each["predicted"] for name, each in expected.items()})["relative_error"]
+        figures = {name: {**each, "measured": real[name], "error": errors[name]} for name, each in expected.items()}
         rows.append({**run, "figures": figures})
     held = [row for row in rows if row["name"] != BASE]
-    known = [each for row in held for each in row["figures"].values() if each["error"] is not None]
-    errors = [abs(each["error"]) for each in known]
-    drifts = {
-        name: drift([row["figures"][name]["measured"] for row in rows if row["name"] == BASE]) for name in COMPARED
-    }
-    every = {name: pairs(held, name, 0.0) for name in COMPARED}
-    sure = {name: pairs(held, name, drifts[name]) for name in COMPARED}
-    unsupported = [each for each in predicted["configurations"] if "unsupported" in each]
+    repeated = [row for row in rows if row["name"] == BASE]
+    known = {name: with_error(held, name) for name in COMPARED}
+    drifts = {name: drift([each["measured"] for each in with_error(repeated, name)]) for name in COMPARED}
+    every = {name: pairs(each, 0.0) for name, each in known.items()}
+    sure = {name: pairs(each, drifts[name]) for name, each in known.items()}
+    flat = list(chain.from_iterable(known.values()))
+    num_pairs, num_sure = (sum(map(len, agree.values())) for agree in (every, sure))
     return {
         "configurations": rows,
-        "unsupported": {each["name"]: each["unsupported"] for each in unsupported},
+        "unsupported": {each["name"]: each["unsupported"] for each in planned if not each["figures"]},
         "num_configurations": len({row["name"] for row in held}),
-        "median_error": median(errors) if errors else None,
-        "share_within_10_percent": fmean(error <= 0.1 for error in errors) if errors else None,
-        "coverage": fmean(each["low"] <= each["measured"] <= each["high"] for each in known) if known else None,
+        "median_error": median_error(flat),
+        "share_within_10_percent": fmean(abs(each["error"]) <= 0.1 for each in flat) if flat else None,
+        "coverage": fmean(each["low"] <= each["measured"] <= each["high"] for each in flat) if flat else None,
         "kendall_tau": tau(every),
         "kendall_tau_conclusive": tau(sure),
-        "inconclusive_share": 1.0 - _count(sure) / _count(every) if _count(every) else None,
+        "inconclusive_share": 1.0 - num_sure / num_pairs if num_pairs else None,
         "drift": drifts,
-        "median_errors": {name: _median_error(held, name) for name in COMPARED},
+        "median_errors": {name: median_error(each) for name, each in known.items()},
         **best(held, drifts[BEST_BY]),
     }
 
 
-def drift(values: Sequence[float | None]) -> float:
+def with_error(rows: Sequence[Figures], name: str) -> list[Figures]:
+    """Return a figure of all runs in which its error is defined."""
+    return [each for row in rows if (each := row["figures"].get(name)) and each["error"] is not None]
+
+
+def median_error(figures: Sequence[Figures]) -> float | None:
+    """Return the median of the errors' sizes."""
+    return median(abs(each["error"]) for each in figures) if figures else None
+
+
+def drift(values: Sequence[float]) -> float:
     """Return by how much repetitions of the same configuration differ at most, relative to the smallest."""
-    known = [value for value in values if value]
-    return max(known) / min(known) - 1.0 if known else 0.0
+    return max(values) / min(values) - 1.0 if values else 0.0
 
 
-def pairs(rows: Sequence[Figures], name: str, least: float) -> list[bool]:
-    """Return of each pair of configurations that differ by more than ``least`` whether their order was predicted."""
-    known = [figures for row in rows if (figures := row["figures"].get(name)) and figures["error"] is not None]
+def pairs(figures: Sequence[Figures], least: float) -> list[bool]:
+    """Return of each pair of runs that differ by more than ``least`` whether their order was predicted."""
     return [
         (a["predicted"] - b["predicted"]) * (a["measured"] - b["measured"]) > 0.0
-        for a, b in combinations(known, 2)
+        for a, b in combinations(figures, 2)
         if abs(a["measured"] - b["measured"]) > least * min(a["measured"], b["measured"])
     ]
 
@@ -338,15 +340,6 @@ def tau(agree: Mapping[str, Sequence[bool]]) -> float | None:
     """Return Kendall's tau, the mean over figures."""
     values = [2.0 * fmean(each) - 1.0 for each in agree.values() if each]
     return fmean(values) if values else None
-
-
-def _count(agree: Mapping[str, Sequence[bool]]) -> int:
-    return sum(map(len, agree.values()))
-
-
-def _median_error(rows: Sequence[Figures], name: str) -> float | None:
-    errors = [abs(each["error"]) for row in rows if (each := row["figures"].get(name)) and each["error"] is not None]
-    return median(errors) if errors else None
 
 
 def best(rows: Sequence[Figures], drifted: float) -> Figures:
@@ -365,50 +358,46 @@ def best(rows: Sequence[Figures], drifted: float) -> Figures:
     }
 
 
-def runs_table(figures: Figures) -> Rows:
-    """Every run, in the order of running: predicted, measured and error of three figures, and its median error."""
-    columns = {"configuration": "{name}", "load": "{load_average:.1f}"}
-    for title, name in SHOWN.items():
-        columns[f"{title}: predicted"] = f"{{figures[{name}][predicted]:.3g}}"
-        columns[f"{title}: measured"] = f"{{figures[{name}][measured]:.3g}} ({{figures[{name}][error]:+.0%}})"
-    columns["median error"] = "{median:.0%}"
-    rows = []
-    for row in figures["configurations"]:
-        errors = [abs(each["error"]) for each in row["figures"].values() if each["error"] is not None]
-        rows.append({**row, "median": median(errors) if errors else None})
-    return rows_of(columns, rows)
-
-
-SHOWN = {
-    "generated turns a minute": "generated_turns_per_minute",
-    "trained turns a minute": "trained_turns_per_minute",
-    "staleness": "staleness_mean",
+SHOWN = {  # figures of the table, and how they are written
+    "generated turns a minute": ("generated_turns_per_minute", ",.0f"),
+    "trained turns a minute": ("trained_turns_per_minute", ",.0f"),
+    "staleness": ("staleness_mean", ".2f"),
 }
+
+
+def runs_table(figures: Figures) -> Rows:
+    """Every run, in the order of running: three figures predicted and measured, and the median error of all."""
+    columns = {"predicted, measured (error)": "{name}", "load": "{load_average:.1f}"}
+    for title, (name, form) in SHOWN.items():
+        figure = f"figures[{name}]"
+        columns[title] = f"{{{figure}[predicted]:{form}}}, {{{figure}[measured]:{form}}} ({{{figure}[error]:+.0%}})"
+    columns["median error of eight"] = "{median:.0%}"
+    rows = [
+        {**row, "median": median_error([each for name in COMPARED for each in with_error([row], name)])}
+        for row in figures["configurations"]
+    ]
+    return rows_of(columns, rows)
 
 
 def score_table(figures: Figures) -> Rows:
     """The study's own figures, beside their aims."""
-    columns = {"held-out configurations": "{about}", "here": "{value}", "aim": "{aim}"}
-
-    def percent(name: str) -> str:
-        return "–" if figures[name] is None else f"{figures[name]:.0%}"
-
-    def number(name: str) -> str:
-        return "–" if figures[name] is None else f"{figures[name]:.2f}"
-
+    drifts = ", ".join(f"{title} {figures['drift'][name]:.0%}" for title, (name, _) in SHOWN.items())
     named = "inconclusive" if not figures["best_conclusive"] else str(figures["best"] == figures["best_predicted"])
     rows = [
-        ("configurations run", str(figures["num_configurations"]), "at least 12"),
-        ("median error over eight figures", percent("median_error"), "at most 5%"),
-        ("within 10 %", percent("share_within_10_percent"), "90%"),
-        ("measured value in the 90 % interval", percent("coverage"), ""),
-        ("Kendall's tau, all pairs", number("kendall_tau"), "0.9"),
-        ("Kendall's tau, pairs that differ by more than drift", number("kendall_tau_conclusive"), ""),
-        ("pairs that drift could change", percent("inconclusive_share"), ""),
+        ("configurations run", "{num_configurations}", "at least 12"),
+        ("median error over eight figures", "{median_error:.0%}", "at most 5%"),
+        ("within 10 %", "{share_within_10_percent:.0%}", "90%"),
+        ("measured value in the 90 % interval", "{coverage:.0%}", ""),
+        ("Kendall's tau, all pairs", "{kendall_tau:.2f}", "0.9"),
+        ("Kendall's tau, pairs that differ by more than drift", "{kendall_tau_conclusive:.2f}", ""),
+        ("pairs whose order drift could change", "{inconclusive_share:.0%}", ""),
+        (f"drift: {drifts}", "", ""),
         (f"most trained turns: {figures['best']}; predicted: {figures['best_predicted']}", named, "named"),
         *((f"unsupported: {name}, because {why}", "", "") for name, why in figures["unsupported"].items()),
     ]
-    return rows_of(columns, [dict(zip(("about", "value", "aim"), row, strict=True)) for row in rows])
+    return ["held-out configurations", "here", "aim"], [
+        [about, cell(value, figures), aim] for about, value, aim in rows
+    ]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

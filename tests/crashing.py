@@ -59,7 +59,7 @@ FAULTS: dict[str, Any] = {
 }
 LOCK_STEP: dict[str, Any] = {
     "rollout": {"num_envs": 6, "num_workers": 2},
-    "curation": {"max_ahead": 8, "groups": {"min_size": 1}, "batch": {"min_groups": 2, "max_groups": 2}},
+    "curation": {"groups": {"min_size": 1}, "batch": {"min_groups": 2, "max_groups": 2}},
 }
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "dart": ("dart", {}),

@@ -126,7 +126,11 @@ def test_schedulers_are_compared_with_the_same_seeds():
 
 
 def test_the_command_that_repeats_a_compared_run_has_its_settings():
-    changes = {"run.hours": 0.1, "run.target_success": None, "curation": {"store": "memory", "max_ahead": None}}
+    changes = {
+        "run.hours": 0.1,
+        "run.target_success": None,
+        "curation": {"store": "memory", "batch": {"wait_age": None}},
+    }
     changes["trainer.wait_for_sync"] = True
     ((_, replay),) = dartsim.compare(["coupled"], on="laptop", seeds=[3], overrides=changes).replay.items()
     command, run, preset, *words = shlex.split(replay)

@@ -137,8 +137,8 @@ def _evaluate(
     keep: Path | None,
 ) -> dict[str, Any]:
     """Run the attempts that have no score yet, and return the figures of all."""
-    from dartsim.run.evaluation_results import EvaluationFolder, file_name
-    from dartsim.run.policy_evaluation import EvaluationPlan, evaluate_policy, evaluation_figures
+    from dartsim.run.evaluation_results import EvaluationFolder, EvaluationPlan, file_name
+    from dartsim.run.policy_evaluation import evaluate_policy, evaluation_figures
     from dartsim.run.prepare import prepare_run
 
     name, fingerprint = _identity(config, run)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -19,9 +17,6 @@ from dartsim.cli.options import Json, file_target, folder_target
 from dartsim.core.errors import ConfigError
 from dartsim.core.words import plural
 from dartsim.observe.alarm import alarm_text, hours
-
-BETWEEN_SECONDS = 1.0
-SLOTS_SHOWN = 6
 
 
 def show(
@@ -50,16 +45,11 @@ def show(
             "--trace", metavar="FILE.json.gz", callback=file_target, help="Write the schedule for ui.perfetto.dev."
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep updating until the run ends.")] = False,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", help="The attempt to export; --live lists them.")
     ] = None,
     gif: Annotated[
         Path | None, typer.Option("--gif", metavar="FILE", callback=file_target, help="Write the attempt as a GIF.")
-    ] = None,
-    mp4: Annotated[
-        Path | None,
-        typer.Option("--mp4", metavar="FILE", callback=file_target, help="Write the attempt as an MP4 film."),
     ] = None,
     osworld: Annotated[
         Path | None,
@@ -83,7 +73,6 @@ def show(
         dartsim show --live
         dartsim show runs/dart-seed0
         dartsim show runs/dart-seed0 --live
-        dartsim show runs/dart-seed0 --follow
         dartsim show runs/dart-seed0 runs/areal-seed0 --html page.html
         dartsim show runs/errands-seed0 --attempt 130 --gif attempt.gif
         dartsim show runs/errands-seed0 --osworld results
@@ -113,11 +102,9 @@ def show(
         if trace is not None:
             _write_trace(folder, trace)
             return
-        if gif or mp4 or osworld:
-            _export(folder, attempt, gif, mp4, osworld)
+        if gif or osworld:
+            _export(folder, attempt, gif, osworld)
             return
-        if follow:
-            _follow(folder)
         _show(folder, json_file)
 
 
@@ -195,30 +182,18 @@ def _show(folder: Path, json_file: str | None) -> None:
     result(shown, json_file).print(page)
 
 
-def _follow(folder: Path) -> None:
-    from dartsim.observe.page.run_state import ENDED, read_status
-
-    with Live(console=out, auto_refresh=False, transient=True) as live:
-        while (current := read_status(folder))["state"] not in ENDED:
-            live.update(_status_page(current), refresh=True)
-            time.sleep(BETWEEN_SECONDS)
-
-
-def _export(folder: Path, attempt: int | None, gif: Path | None, mp4: Path | None, osworld: Path | None) -> None:
-    """Write recorded attempts as films, or in OSWorld's layout."""
-    # Imported here: they need numpy.
-    from dartsim.envs.render import episode_gif, episode_mp4
-    from dartsim.run.attempt_export import export_film, export_osworld
+def _export(folder: Path, attempt: int | None, gif: Path | None, osworld: Path | None) -> None:
+    """Write recorded attempts as a GIF, or in OSWorld's layout."""
+    from dartsim.run.attempt_export import export_gif, export_osworld  # they need numpy
 
     _refuse_missing(folder)
-    if attempt is None and (gif or mp4):
-        raise ConfigError("--gif and --mp4 write one attempt: name it with --attempt N")
-    for target, write in ((gif, episode_gif), (mp4, episode_mp4)):
-        if attempt is not None and target is not None:
-            trajectory = export_film(folder, attempt, target, write)
-            reward = "masked" if trajectory.reward is None else f"reward {trajectory.reward:g}"
-            out.print(Text(printable(f"{trajectory.attempt.task.instruction} {reward}")))
-            out.say(f"attempt: {target.resolve().as_uri()}")
+    if gif is not None:
+        if attempt is None:
+            raise ConfigError("--gif writes one attempt: name it with --attempt N")
+        trajectory = export_gif(folder, attempt, gif)
+        reward = "masked" if trajectory.reward is None else f"reward {trajectory.reward:g}"
+        out.print(Text(printable(f"{trajectory.attempt.task.instruction} {reward}")))
+        out.say(f"attempt: {gif.resolve().as_uri()}")
     if osworld is not None:
         count = export_osworld(folder, osworld, None if attempt is None else [attempt])
         out.say(f"{plural(count, 'attempt')}: {osworld.resolve().as_uri()}")
@@ -285,8 +260,7 @@ def _status_page(status: Mapping[str, Any]) -> RenderableType:
         f"{status['name']}, seed {status['seed']}: {status['state']} at {hours(now)} of {hours(whole)} "
         f"({status['clock']} time); components as of {hours(status['as_of_seconds'])}"
     ]
-    if status.get("error"):
-        lines.append(str(status["error"]))
+    lines += [str(status[key]) for key in ("verdict", "error") if status.get(key)]
     if status.get("silent_since"):
         lines.append(
             f"silent: its process is alive, and has written nothing since {status['silent_since']}: a call does not "
@@ -300,28 +274,12 @@ def _status_page(status: Mapping[str, Any]) -> RenderableType:
 
 
 def _table(status: Mapping[str, Any]) -> Table:
+    from dartsim.observe.page.documents import waiting
+
     rows = []
-    for same in _grouped(status["components"]):
-        oldest = min(same, key=lambda part: float(part["since_seconds"]))
-        lasted = hours(max(0.0, status["as_of_seconds"] - oldest["since_seconds"]))
-        detail = f" ({oldest['detail']})" if oldest["detail"] else ""
-        words = f"{oldest['waits_for']}{detail}; {oldest['woken_by']}"
-        rows.append((_names(same), oldest["state"], lasted, words))
+    for wait in waiting(status):
+        who = wait["example"] if wait["count"] == 1 else f"{wait['count']}, such as {wait['example']}"
+        detail = f" ({wait['detail']})" if wait["detail"] else ""
+        words = f"{wait['waits_for']}{detail}; {wait['woken_by']}"
+        rows.append((who, wait["label"], hours(wait["for_seconds"]), words))
     return table(["component", "state", "for", "waits for; woken by"], rows)
-
-
-def _grouped(components: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Return the components, with slots of the same state in one group."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for part in components:
-        kind = "slots" if part["component"].startswith("slot ") else part["component"]
-        groups.setdefault((kind, part["state"]), []).append(part)
-    return list(groups.values())
-
-
-def _names(components: Sequence[Mapping[str, Any]]) -> str:
-    if len(components) == 1:
-        return str(components[0]["component"])
-    numbers = [part["component"].removeprefix("slot ") for part in components]
-    shown = ", ".join(numbers[:SLOTS_SHOWN]) + (", …" if len(numbers) > SLOTS_SHOWN else "")
-    return f"{len(numbers)} slots: {shown}"

@@ -87,7 +87,7 @@ def tune(
     Examples:
         dartsim tune --space "rollout.num_envs=20..80,rollout.sync.mode=drain|keep" \
           --hours 6
-        dartsim tune my.toml --space curation.max_ahead=64..256/32 \
+        dartsim tune my.toml --space curation.admission.ahead_batches=1..4/0.5 \
           --max-staleness 1 --budget 400 --out studies/mine
         dartsim tune --space "rollout.num_envs=20..80,rollout.num_workers=2..8" \
           --objective trained_turns_per_minute --objective cost_per_hour

@@ -263,8 +263,8 @@ def _parts(tree: Mapping[str, Any], keys: Iterable[str], base: Mapping[str, Any]
 def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
     """Return a scheduler's settings merged with a workload, on the workload's desktops.
 
-    The scheduler's spare desktops are taken from the workload's, at most a tenth of them. A bound in attempts
-    (``curation.max_ahead``) stays the same number of batches, and the smallest batch and group are at most the largest.
+    The scheduler's spare desktops are taken from the workload's, at most a tenth of them. The smallest batch and group
+    are at most the largest.
     """
     over = workload(name)
     laid = apply_profile(tree, over)
@@ -278,9 +278,6 @@ def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
         desktops = _value(laid, "rollout.num_envs")
         spares = min(_value(laid, "rollout.warm_envs"), desktops // 10)
         changes |= {"rollout.num_envs": desktops - spares, "rollout.warm_envs": spares}
-    if isinstance(ahead := _value(tree, "curation.max_ahead"), int):
-        batch = _value(tree, "curation.batch.max_groups") * _value(tree, "curation.attempts.group_size")
-        changes["curation.max_ahead"] = ahead * groups * attempts // batch
     for key, value in changes.items():
         laid = merge(laid, nested(key, value))
     return laid

@@ -36,18 +36,6 @@ def broken_rules(config: Config) -> Iterator[str]:
             f"curation.groups.min_size = {curation.groups.min_size} is more than the {smallest} attempts a "
             "task can get: such groups would always be dropped. Lower it, or raise curation.attempts."
         )
-    yield from publication_rules(config)
-    bound = curation.staleness.max_staleness
-    if bound is not None and curation.max_ahead is not None:
-        largest = config.curation.attempts.group_size
-        admits = (bound + 1) * batch.max_groups * largest
-        if curation.max_ahead > admits:
-            yield (
-                f"curation.max_ahead = {curation.max_ahead} attempts is more than the staleness bound "
-                f"{bound} can use: {bound} + 1 batches of {batch.max_groups} x {largest} are {admits}; "
-                f"the rest would be dropped as stale. Set curation.max_ahead to at most {admits}, or raise "
-                "curation.staleness.max_staleness."
-            )
     yield from scheduler_rules(config)
     if rollout.lockstep and rollout.sync.workers_at_a_time != "all" and not config.trainer.wait_for_sync:
         yield (
@@ -74,35 +62,6 @@ def broken_rules(config: Config) -> Iterator[str]:
         yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
 
-def publication_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for each deadlock between a publication and the attempts it waits for."""
-    curation, trainer = config.curation, config.trainer
-    updates, ahead, bound = trainer.publish_every, curation.max_ahead, curation.staleness.max_staleness
-    groups = groups_of_publication(config)
-    largest = curation.attempts.group_size
-    wanted = groups * largest
-    if ahead is not None and trainer.publish_wait != "nothing":
-        yield (
-            f'trainer.publish_wait = "{trainer.publish_wait}" waits for groups that were begun, and curation.max_ahead '
-            f"= {ahead} attempts may keep their last ones from starting until there is a publication: both would wait "
-            "forever. Leave curation.max_ahead out, and bound whole groups: curation.admission.ahead_batches."
-        )
-    elif ahead is not None and ahead < wanted:
-        yield (
-            f"a {'batch' if updates == 1 else 'publication'} needs {wanted} attempts ({groups} groups of {largest}, by "
-            f"curation.batch and trainer.publish_every = {updates}), but "
-            f"curation.max_ahead = {ahead} admits fewer before the next version: the trainer would wait forever. Set "
-            f"curation.max_ahead to at least {wanted}."
-        )
-    if bound is not None and bound < updates - 1:
-        yield (
-            f"curation.staleness.max_staleness = {bound} is too small for trainer.publish_every = {updates}: before "
-            f"the last update of a publication the trainer is {updates - 1} versions ahead of all workers, and what "
-            "they make would be dropped as stale: the trainer would wait forever. Raise the first to at least "
-            f"{updates - 1}, or lower the second."
-        )
-
-
 def groups_of_publication(config: Config) -> int:
     """Return the most groups that updates need before a publication: largest batches, then a smallest one."""
     return (config.trainer.publish_every - 1) * largest_batch(config) + config.curation.batch.min_groups
@@ -118,6 +77,14 @@ def scheduler_rules(config: Config) -> Iterator[str]:
     """Yield one sentence for each scheduling rule that would wait forever, or never apply."""
     curation, trainer, sync = config.curation, config.trainer, config.rollout.sync
     size, admission, needed = curation.batch.max_groups, curation.admission, curation.batch.min_groups
+    updates, bound = trainer.publish_every, curation.staleness.max_staleness
+    if bound is not None and bound < updates - 1:
+        yield (
+            f"curation.staleness.max_staleness = {bound} is too small for trainer.publish_every = {updates}: before "
+            f"the last update of a publication the trainer is {updates - 1} versions ahead of all workers, and what "
+            "they make would be dropped as stale: the trainer would wait forever. Raise the first to at least "
+            f"{updates - 1}, or lower the second."
+        )
     ahead = groups_of_publication(config)
     if trainer.publish_wait == "batch":  # the next batch is complete before the last ones are published
         ahead += largest_batch(config)
@@ -133,20 +100,19 @@ def scheduler_rules(config: Config) -> Iterator[str]:
                 f"curation.batch.max_groups = {size}), and {wanted} are needed before the next publication: the "
                 f"trainer would wait forever. Set it to at least {wanted / size:g}."
             )
-    bound = curation.staleness.max_staleness
-    least = trainer.publish_every
-    if trainer.publish_wait == "batch" and (admission.waiting_batches is None or (bound is not None and bound < least)):
+    if trainer.publish_wait == "batch" and (
+        admission.waiting_batches is None or (bound is not None and bound < updates)
+    ):
         yield (
             'trainer.publish_wait = "batch" waits until the next batch is whole and nothing runs: it needs '
-            f"curation.admission.waiting_batches, and curation.staleness.max_staleness of at least {least} or none."
+            f"curation.admission.waiting_batches, and curation.staleness.max_staleness of at least {updates} or none."
         )
     age = curation.batch.wait_age
-    if age is not None and age < trainer.publish_every:
+    if age is not None and age < updates:
         yield (
             f"curation.batch.wait_age = {age} waits for groups begun {age} versions ago, and before the last update of "
-            f"a publication (trainer.publish_every = {trainer.publish_every}) every group that begins is "
-            f"{trainer.publish_every - 1} versions old: the trainer would wait forever. Set the first to at least "
-            f"{trainer.publish_every}."
+            f"a publication (trainer.publish_every = {updates}) every group that begins is {updates - 1} versions old: "
+            f"the trainer would wait forever. Set the first to at least {updates}."
         )
     if curation.staleness.cancel_running and (bound is None or curation.staleness.measured_by != "start"):
         yield (

@@ -152,15 +152,14 @@ class AdmissionControl:
 
     def allows(self) -> bool:
         """Return whether another attempt may start: one that an open group lacks, or the first of a new group."""
-        max_ahead, rule = self._rules.max_ahead, self._rules.admission
-        if self._at_max_running() or (max_ahead is not None and self._ledger.ahead >= max_ahead):
+        if self._at_max_running():
             return False
-        if rule.unbounded and not self.holding:
+        if self._rules.admission.unbounded and not self.holding:
             return True
         return self._open.lacking or (not self.holding and self._bound() is None)
 
     def blocked_by(self) -> str | None:
-        """Return why no group may begin, as a sentence; None if one may, or if only ``max_ahead`` prevents it."""
+        """Return why no group may begin, as a sentence; None if one may."""
         if self.holding:
             return "new weights wait for running attempts"
         if self._at_max_running():

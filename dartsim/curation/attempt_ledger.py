@@ -26,14 +26,8 @@ class AttemptLedger:
         self.leased = 0
         self.trained = 0
         self.dropped = 0
-        self.published = 0
         self.version: Version = 0
         self.trainer_version: Version = 0
-
-    @property
-    def ahead(self) -> int:
-        """Number of admitted attempts that are neither dropped nor in published weights."""
-        return self.admitted - self.dropped - self.published
 
     def begin(self, attempt: Attempt) -> None:
         self.admitted += 1
@@ -106,7 +100,6 @@ class AttemptLedger:
 
     def publish(self, version: Version) -> None:
         self.version = max(self.version, version)
-        self.published = self.trained
 
     def check(self, *, collected: int, eligible: int) -> None:
         """Check that every admitted attempt is in exactly one place.

@@ -69,8 +69,7 @@ class DataManager:
 
     Invariants: every admitted attempt is in exactly one of running, collected in an open group, eligible,
     leased, trained, dropped, and the counts add up (``check``); no batch holds a trajectory that breaks the
-    staleness rule; at most ``max_ahead`` attempts are admitted and neither dropped nor trained into
-    published weights.
+    staleness rule.
 
     Attributes:
         ledger: The state of every attempt.
@@ -124,8 +123,6 @@ class DataManager:
             eligible=self.num_ready,
             min_groups=self._rules.batch_rule.parameters.min_groups,
             open_groups=tuple((group.id, group.finished, group.planned) for group in self.open_groups.groups.values()),
-            ahead=self.ledger.ahead,
-            max_ahead=self._rules.max_ahead,
             running=len(self.ledger.running),
             leased=self.ledger.leased,
             publish_wait=self._rules.publish_wait,

@@ -56,7 +56,7 @@ def regroup(trajectories: Sequence[Trajectory], ready: float) -> list[Group]:
 def restore_counts(ledger: AttemptLedger, saved: Mapping[str, Any], stored: Restored) -> None:
     """Restore the counts; attempts in no checkpoint no longer count as trained."""
     ledger.admitted, ledger.dropped = saved["admitted"], saved["dropped"]
-    ledger.trained = ledger.published = saved["trained"] - len(stored.untrained)
+    ledger.trained = saved["trained"] - len(stored.untrained)
     ledger.version = ledger.trainer_version = stored.version
 
 

@@ -17,8 +17,6 @@ class CurationStatus:
     eligible: int
     min_groups: int
     open_groups: tuple[tuple[int, int, int], ...]
-    ahead: int
-    max_ahead: int | None
     running: int
     leased: int
     publish_wait: str = "nothing"
@@ -43,8 +41,4 @@ class CurationStatus:
 
     def admission(self) -> str:
         """Return why a waiting slot gets no attempt, as a sentence."""
-        if self.blocked_by is not None:
-            return self.blocked_by
-        if self.max_ahead is None:
-            return "no bound on attempts ahead"
-        return f"{self.ahead} of at most {self.max_ahead} attempts are ahead of published weights"
+        return self.blocked_by or "no bound on groups is reached"

@@ -69,7 +69,6 @@ SCHEDULER: Mapping[str, Sequence[Choice]] = {
     "filters": (False, True),
     "bound": (None, 0, 1, 2),
     "measured_by": ("oldest", "newest"),
-    "ahead": (None, 0, 1, 5),
     "curation.turn_limit.rule": ("fixed", "by_success"),
     "curation.pool.enabled": (False, True),
     "curation.task_filter.max_mean": (1.0, 0.7),
@@ -347,7 +346,8 @@ def _draw_stored(case: Case, horizon: int) -> Case:
 def _config(preset: str, choices: tuple[tuple[str, Choice], ...], profile: str) -> Config:
     settings = CaseSettings(dict(choices))
     tree = merge(_preset(BASE if preset == DRAWN else preset), _cluster(settings))
-    tree = merge(tree, _scheduler(settings) if preset == DRAWN else _scale_down(tree, settings))
+    if preset == DRAWN:
+        tree = merge(tree, _scheduler(settings))
     tree = merge(tree, _deadlines(settings, bool(tree["rollout"].get("lockstep"))))
     tree = merge(tree, {"cluster": {"faults": _rates(settings, profile)}})
     if settings["revert"] != "boot":
@@ -434,7 +434,6 @@ def _scheduler(settings: CaseSettings) -> dict[str, Any]:
         bound = max(bound, every - 1)  # the trainer gets that far ahead of the workers
     cancels = settings["cancel_stale"] and bound is not None
     age = settings["wait_age"]
-    waits = settings["trainer.publish_wait"] != "nothing"
     router = settings["in_turn"] or settings["routing"]
     tree: dict[str, Any] = {
         "rollout": {
@@ -449,7 +448,6 @@ def _scheduler(settings: CaseSettings) -> dict[str, Any]:
                 "measured_by": "start" if cancels else settings["measured_by"],
                 "cancel_running": cancels,
             },
-            "max_ahead": None if waits else _max_ahead(settings, bound, settings["ahead"]),
             "admission": _admission(settings),
             "task_filter": {"window": 2},
         },
@@ -481,25 +479,6 @@ def _deadlines(settings: CaseSettings, lockstep: bool) -> dict[str, Any]:
     name, seconds = LIMITS[settings["limits"]]
     factor = SLOW if settings["latencies"] == "dart" else LOCKSTEP if lockstep else 1.0
     return {"rollout": {"limits": {name: seconds * factor}}}
-
-
-def _scale_down(tree: Mapping[str, Any], settings: CaseSettings) -> dict[str, Any]:
-    """Return a preset's sizes, scaled down to the tiny cluster."""
-    curation = tree["curation"]
-    if curation.get("max_ahead") is None:
-        return {}
-    bound = curation.get("staleness", {}).get("max_staleness", 1)
-    return {"curation": {"max_ahead": _max_ahead(settings, bound, 0)}}
-
-
-def _max_ahead(settings: CaseSettings, bound: int | None, more: int | None) -> int | None:
-    """Return the attempts of a batch plus ``more``, at most what the staleness bound allows."""
-    if more is None:
-        return None
-    attempts = int(settings["curation.attempts.group_size"])
-    largest, every = int(settings["groups"] + settings["more_groups"]), int(settings["trainer.publish_every"])
-    ahead = (int(settings["groups"]) + (every - 1) * largest) * attempts + more
-    return ahead if bound is None else min(ahead, (bound + 1) * largest * attempts)
 
 
 _preset = lru_cache(maxsize=64)(scheduler)

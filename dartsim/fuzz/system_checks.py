@@ -91,6 +91,11 @@ class SystemChecks:
         """Facts of the store when the counts were last compared."""
         self._since: dict[tuple[str, int], tuple[object, float]] = {}
         """What each slot is doing, by kind, and since when."""
+        curation = monitor.config.curation
+        rule, size = curation.admission, curation.batch.max_groups
+        bounds = (rule.ahead_batches, rule.open_batches, rule.waiting_batches)
+        self._most_open = min((round(most * size) for most in bounds if most is not None), default=None)
+        """Groups whose attempts may run; None: any number."""
         ledger = system.data.ledger
         monitor.ending = lambda: system.data.ending
         monitor.admitted = lambda: ledger.admitted
@@ -153,11 +158,10 @@ class SystemChecks:
         recorded = len(self._store.facts.known)
         if ledger.admitted - len(ledger.running) != recorded:
             monitor.fail("I1", f"{ledger.admitted} admitted, {len(ledger.running)} running, {recorded} recorded")
-        most = self._monitor.config.curation.max_ahead
-        # Counted from the store: attempts beyond those in the published weights.
-        ahead = ledger.admitted - dropped - trained
-        if most is not None and ahead > most:
-            monitor.fail("I9", f"{ahead} attempts are ahead of the trainer, {most} are allowed")
+        if self._most_open is not None:
+            groups = {a.group for a in ledger.running.values() if a.id not in ledger.withdrawn}
+            if len(groups) > self._most_open:
+                monitor.fail("I9", f"attempts of {len(groups)} groups run, {self._most_open} groups may be open")
         self._check_times.append(monitor.time())
         self._admitted.append(ledger.admitted)
 

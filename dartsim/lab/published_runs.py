@@ -65,8 +65,8 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
     scale = _scale(setup, engines, ranks)
     groups, attempts = load_.groups // scale, load_.groups // scale * load_.group_size
     coupled = rules.preset == "coupled"
-    ahead = rules.ahead or float(rules.publish_every)
-    admitted = attempts if coupled else round(ahead * attempts)
+    ahead = 1.0 if coupled else rules.ahead or float(rules.publish_every)
+    admitted = round(ahead * attempts)
     slots = min(admitted, rules.concurrency // scale if rules.concurrency else admitted)
     sync = _sync_seconds(setup, parameters)
     base = load(rules.preset, workload_name="math")
@@ -89,6 +89,7 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
         "curation.batch.min_groups": groups,
         "curation.batch.max_groups": groups,
         "curation.groups.min_size": 1,
+        "curation.admission.ahead_batches": ahead,
         **{f"curation.groups.{rule}": False for rule in ("drop_all_failed", "drop_solved", "drop_equal")},
         "trainer.publish_every": rules.publish_every,
         "trainer.optimizer.minibatches": training.minibatches,
@@ -110,10 +111,6 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
             cost=parameters["call_cost"],
         ),
     }
-    if coupled:
-        changes |= {"curation.max_ahead": admitted, "trainer.wait_for_sync": True}
-    else:
-        changes["curation.admission.ahead_batches"] = ahead
     if base.rollout.lending.engines:
         switch = _switch_seconds(setup, parameters)
         changes |= {

@@ -33,9 +33,9 @@ ATTEMPTS, STATES, SEGMENTS = "attempts.jsonl", "states.bin", "segments.bin"
 
 FINEST_SECONDS = 0.2
 """Shortest step of ``states.bin``."""
-STEPS, EARLY_STEPS = 4096, 512
+STEPS, EARLY_STEPS, EARLY_WRITES = 4096, 512, 50
 """A step is at most this share of the run's hours, and at first this share of the time that has passed: few runs end as
-late as they may."""
+late as they may. Steps are written together, at first whenever this share of the time has passed."""
 
 logger = logging.getLogger(__name__)
 
@@ -273,7 +273,7 @@ class StateLog(RecordingLog):
             self.spacing_seconds = min(self._longest, max(self.period_seconds, self._last / EARLY_STEPS))
             by_name = {population.name: population.seconds() for population in recorder.populations()}
             self._rows.append(self.ROW.pack(self._last, *(spent for name in POPULATIONS for spent in by_name[name])))
-        if self._rows and self._last - self._written >= self._gather_seconds:
+        if self._rows and self._last - self._written >= min(self._gather_seconds, self._last / EARLY_WRITES):
             rows, self._rows, self._written = self._rows, [], self._last
             with self.path.open("ab") as file:
                 file.write(b"".join(rows))

@@ -9,7 +9,7 @@ Only attempts whose turns and screenshots the run still keeps can be exported. T
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.files import below, refuse_links
 from dartsim.core.types import Trajectory
 from dartsim.envs.actions import make_grammar
+from dartsim.envs.render import episode_gif
 from dartsim.observe.rundir import CONFIG
 from dartsim.run.evaluation_results import LAYOUT, file_name, write_attempt
 from dartsim.run.policy_evaluation import osworld_code
@@ -64,15 +65,15 @@ def _some(attempts: Sequence[int]) -> str:
     return ", ".join(map(str, attempts[-MOST_NAMED:])) if attempts else "none"
 
 
-def export_film(run: Path, attempt: int, target: Path, write: Callable[..., None]) -> Trajectory:
-    """Write an attempt as an animation by ``episode_gif`` or ``episode_mp4``, each action drawn on its screen."""
+def export_gif(run: Path, attempt: int, target: Path) -> Trajectory:
+    """Write an attempt as an animated GIF, each action drawn on its screen."""
     config = load(run / CONFIG)
     (trajectory,) = kept_attempts(run, [attempt])
     frames = [np.asarray(turn.observation.screenshot) for turn in trajectory.turns]
     actions = [turn.reply.action for turn in trajectory.turns]
     name, options = config.policy.action_grammar
     height, width = frames[0].shape[:2]
-    write(frames, actions, target, grammar=make_grammar(name, width, height, **options))
+    episode_gif(frames, actions, target, grammar=make_grammar(name, width, height, **options))
     return trajectory
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import chain
@@ -71,6 +71,24 @@ class AttemptResult:
     turns: int
     seconds: float
     scorer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlan:
+    """The tasks, step budgets and attempts of an evaluation, in a run or of its own."""
+
+    tasks: Sequence[Task]
+    steps: Sequence[int]
+    attempts: int = 1
+    tries: int = 2
+
+    def planned(self) -> Iterator[tuple[AttemptKey, Task, int]]:
+        """Yield all attempts with their seeds: every task once before any task again."""
+        for budget, steps in enumerate(self.steps):
+            for index in range(self.attempts):
+                for number, task in enumerate(self.tasks):
+                    seed = budget * 10**12 + number * self.attempts + index
+                    yield AttemptKey(steps, index + 1, task.domain, task.id), task, seed
 
 
 class EvaluationFolder:

@@ -4,7 +4,8 @@
     all of these ended --> the success rate is a metric of the next update, which may end the run (run.target_success)
 
 An attempt takes minutes there, so nothing waits for it. The weights may change in the meantime: ``held_out/version``
-and ``held_out/newest_version`` are the range of versions measured. `dartsim eval` measures a single version.
+and ``held_out/newest_version`` are the range of versions measured. `dartsim eval` measures one version, by the same
+attempts.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import replace
 
 from dartsim.config import Config
 from dartsim.core.ports import AttemptSource, Learner
-from dartsim.core.rewards import mean_over_tasks, task_means
-from dartsim.core.types import Attempt, Batch, Task, Trajectory, UpdateResult
+from dartsim.core.types import Attempt, Batch, Task, Trajectory, UpdateResult, Version
 from dartsim.observe.records import HELD_OUT
+from dartsim.observe.success import success_figures
+from dartsim.run.evaluation_results import EvaluationPlan
 from dartsim.run.prepared_run import PreparedRun
 
 FIRST_ID = 10**12
@@ -30,10 +32,11 @@ def held_out_attempts(prepared: PreparedRun, learner: Learner) -> HeldOutAttempt
     A model on mock desktops is evaluated beside the run instead (``dartsim.run.model.HeldOut``).
     """
     config = prepared.config
+    every_updates = config.trainer.evaluation.every_updates
     among = config.backend.boots or config.policy.kind == "surrogate"
-    if not among or not prepared.held_out or config.trainer.evaluation.every_updates is None:
+    if not among or not prepared.held_out or every_updates is None:
         return None
-    return HeldOutAttempts(config, prepared.held_out, learner)
+    return HeldOutAttempts(config, prepared.held_out, learner, every_updates=every_updates)
 
 
 class HeldOutAttempts:
@@ -42,17 +45,20 @@ class HeldOutAttempts:
     Invariant: an attempt at a held-out task never reaches ``source``, so nothing trains on it.
     """
 
-    def __init__(self, config: Config, tasks: Sequence[Task], learner: Learner) -> None:
+    def __init__(self, config: Config, tasks: Sequence[Task], learner: Learner, *, every_updates: int) -> None:
         self.source: AttemptSource | None = None
-        self._every = config.trainer.evaluation.every_updates
-        self._attempts = config.trainer.evaluation.attempts_per_task
-        self._turn_limit = config.rollout.max_turns
-        self._tasks = tasks
+        self._every_updates = every_updates
+        self._plan = EvaluationPlan(
+            tasks=tasks, steps=(config.rollout.max_turns,), attempts=config.trainer.evaluation.attempts_per_task
+        )
         self._learner = learner
         self._waiting: deque[Attempt] = deque()
         self._running: set[int] = set()
         self._ended: list[Trajectory] = []
+        self._metrics: dict[str, float] = {}
+        """Of an evaluation that ended, until an update succeeds."""
         self._number = 0
+        self._begun: Version | None = None
         self._closed = False
 
     async def admit(self, slot: int) -> Attempt | None:
@@ -77,30 +83,33 @@ class HeldOutAttempts:
 
     async def update(self, batch: Batch) -> UpdateResult:
         """Train; begin an evaluation of the previous weights when one is due, and report one that has ended."""
-        ended = self._report()
-        before = batch.update - 1
-        if self._every is not None and before % self._every == 0 and not self._waiting and not self._running:
-            self._begin(before)
+        self._measure()
+        self._begin_if_due(batch.update - 1)
         result = await self._learner.update(batch)
-        return replace(result, metrics={**result.metrics, **ended, **self._report()})
+        self._measure()
+        metrics, self._metrics = self._metrics, {}
+        return replace(result, metrics={**result.metrics, **metrics})
 
-    def _begin(self, version: int) -> None:
-        self._ended.clear()
-        for index in range(self._attempts):
-            for number, task in enumerate(self._tasks):
-                seed = number * self._attempts + index
-                self._waiting.append(Attempt(FIRST_ID + self._number, task, -1, index, seed, self._turn_limit, version))
-                self._number += 1
+    def _begin_if_due(self, version: Version) -> None:
+        if version % self._every_updates or version == self._begun or self._waiting or self._running:
+            return
+        self._begun = version
+        for key, task, seed in self._plan.planned():
+            id = FIRST_ID + self._number
+            self._waiting.append(Attempt(id, task, -1, key.attempt - 1, seed, key.steps, version))
+            self._number += 1
 
-    def _report(self) -> dict[str, float]:
-        """Return the metrics of an evaluation that ended, once."""
+    def _measure(self) -> None:
+        """Compute the metrics of an evaluation that has ended."""
         if self._waiting or self._running or not self._ended:
-            return {}
+            return
         ended, self._ended = self._ended, []
-        mean = mean_over_tasks(task_means((each.attempt.task.id, each.reward) for each in ended))
-        metrics = {"held_out/masked": float(sum(trajectory.masked for trajectory in ended))}
-        if mean is not None:
-            metrics[HELD_OUT] = mean
-            metrics["held_out/version"] = float(min(trajectory.oldest_version for trajectory in ended))
-            metrics["held_out/newest_version"] = float(max(trajectory.newest_version for trajectory in ended))
-        return metrics
+        scores: dict[str, list[float]] = {}
+        for trajectory in ended:
+            if trajectory.reward is not None:
+                scores.setdefault(trajectory.attempt.task.id, []).append(trajectory.reward)
+        self._metrics = {"held_out/masked": float(sum(trajectory.masked for trajectory in ended))}
+        if scores:
+            self._metrics[HELD_OUT] = success_figures(scores)["success_rate"]
+            self._metrics["held_out/version"] = float(min(trajectory.oldest_version for trajectory in ended))
+            self._metrics["held_out/newest_version"] = float(max(trajectory.newest_version for trajectory in ended))

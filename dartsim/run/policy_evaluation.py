@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,7 +33,7 @@ from dartsim.real.ray_cluster.backend import session
 from dartsim.rollout.guarded_worker import guard
 from dartsim.run.backends import BackendContext, engine_backend
 from dartsim.run.build import open_desktops, transport
-from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder, identity_of
+from dartsim.run.evaluation_results import AttemptKey, AttemptResult, EvaluationFolder, EvaluationPlan, identity_of
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.sim_cluster import faulty_cluster
 from dartsim.run.system import ActingSystem, new_recorder
@@ -55,24 +55,6 @@ Progress = Callable[[int, int, int], None]
 
 class EvaluationStopped(DartsimError):
     """Every attempt is masked: desktops, engines or the endpoint are broken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationPlan:
-    """The tasks, step budgets and attempts of an evaluation."""
-
-    tasks: Sequence[Task]
-    steps: Sequence[int]
-    attempts: int = 1
-    tries: int = 2
-
-    def planned(self) -> Iterator[tuple[AttemptKey, Task, int]]:
-        """Yield all attempts with their seeds: every task once before any task again."""
-        for budget, steps in enumerate(self.steps):
-            for index in range(self.attempts):
-                for number, task in enumerate(self.tasks):
-                    seed = budget * 10**12 + number * self.attempts + index  # as in an evaluation during a run
-                    yield AttemptKey(steps, index + 1, task.domain, task.id), task, seed
 
 
 class EvaluationSource:

@@ -337,7 +337,6 @@ def _data_manager(
         batch_rule=curation.batch.build(),
         staleness=StalenessRule(curation.staleness),
         pool=successes,
-        max_ahead=curation.max_ahead,
         publish_wait=config.trainer.publish_wait,
     )
     return DataManager(

@@ -67,7 +67,7 @@ def verdict(config: Config, figures: Mapping[str, Any]) -> str:
     if waiting >= WAITING:
         return (
             f"Limited by admission: desktops wait {waiting:.0%} of their time for it, and the trainer trains only "
-            f"{training:.0%}. Try more batches ahead (curation.admission, curation.max_ahead), or fewer desktops."
+            f"{training:.0%}. Try more batches ahead (curation.admission), or fewer desktops."
         )
     return f"{_of_supply(desktops, engines)} The trainer trains {training:.0%}."
 
@@ -105,22 +105,19 @@ def too_few_attempts(config: Config) -> str | None:
     curation, desktops = config.curation, config.rollout.num_envs
     batch, rule = curation.batch.max_groups * curation.attempts.group_size, curation.admission
     ahead = [count * batch for count in (rule.ahead_batches, rule.open_batches) if count is not None]
-    most = min([*ahead, *([] if curation.max_ahead is None else [curation.max_ahead])], default=desktops)
+    most = min(ahead, default=desktops)
     if most >= desktops:
         return None
     return (
         f"your batches cannot feed {desktops:,} desktops: the scheduler admits {most:,.0f} attempts at a time. Raise "
-        f"curation.batch.max_groups ({curation.batch.max_groups}) too, or what it admits (curation.admission, "
-        "curation.max_ahead)."
+        f"curation.batch.max_groups ({curation.batch.max_groups}) too, or what it admits (curation.admission)."
     )
 
 
 def one_batch_at_a_time(config: Config) -> bool:
     """Return whether each batch starts after the previous one is published, so that nothing overlaps."""
-    curation = config.curation
-    batch, ahead = curation.batch.max_groups * curation.attempts.group_size, curation.admission.ahead_batches
-    few = curation.max_ahead is not None and curation.max_ahead <= batch
-    return few or (ahead is not None and ahead <= 1.0)
+    ahead = config.curation.admission.ahead_batches
+    return ahead is not None and ahead <= 1.0
 
 
 def _faster(config: Config) -> str:

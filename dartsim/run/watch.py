@@ -19,6 +19,7 @@ from typing_extensions import override
 from dartsim.core.secrets import redact
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.alarm_rules import Alarms
+from dartsim.observe.recording import EARLY_WRITES
 from dartsim.observe.rundir import FORMAT, STATUS, write_text
 from dartsim.run.verdict import verdict_so_far
 
@@ -95,7 +96,7 @@ class Watch(Instrument):
         new = alarms.look(now + recorder.started)
         for alarm in new:
             logger.warning("alarm: %s", alarm.text())
-        if new or now - self._written >= self._write_spacing:
+        if new or now - self._written >= min(self._write_spacing, max(self._check_spacing, now / EARLY_WRITES)):
             self._written = now
             components = [status.as_json() for status in recorder.component_statuses()]
             self._verdict = verdict_so_far(self._config, recorder)

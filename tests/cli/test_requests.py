@@ -116,7 +116,7 @@ def test_a_json_file_that_cannot_be_written_after_all_is_one_message(tmp_path):
         (("check", "dart", "--set", "cluster.faults.kinds.nope.share=1"), "no kind of fault 'nope'"),
         (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
         (("run", "--set", "rollout.num_envs"), "section.key=value"),
-        (("run", "--set", "curation.max_ahead=8"), "curation.max_ahead"),
+        (("run", "--set", "curation.groups.min_size=9"), "curation.groups.min_size"),
         (("run", "--set", "backend.real_time=true", "--until-steady", "1%"), "run.until_steady"),
         (("compare", "dart", "--until-steady", "2"), "'2'"),
         (("run", "dart", "--set", "tasks.source=osworld"), "tasks.folder"),

@@ -47,7 +47,7 @@ def test_a_workload_lies_between_preset_and_file(tmp_path):
     file.write_text('preset = "coupled"\nworkload = "laptop"\n[rollout]\nnum_workers = 3\n')
     config = load(file)
     assert (config.rollout.num_workers, config.rollout.num_envs, config.rollout.unit) == (3, 4, "batch")
-    assert config.curation.max_ahead == 8
+    assert config.curation.admission.ahead_batches == 1.0
     file.write_text(to_toml(config))
     assert load(file) == config
 

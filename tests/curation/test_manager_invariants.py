@@ -23,7 +23,7 @@ CONFIGS = st.fixed_dictionaries(
         "attempts": st.integers(1, 4),
         "min_groups": st.integers(1, 3),
         "more_groups": st.integers(0, 2),
-        "spare": st.one_of(st.none(), st.integers(0, 6)),
+        "spare": st.one_of(st.none(), st.integers(0, 3)),
         "bound": st.one_of(st.none(), st.integers(0, 2)),
         "measured_by": st.sampled_from(["oldest", "newest"]),
         "max_replacements": st.integers(0, 2),
@@ -74,7 +74,7 @@ class Cluster:
         self.store = MemoryStore()
         self.most = config["min_groups"] + config["more_groups"]
         spare = config["spare"]
-        self.max_ahead = None if spare is None else config["min_groups"] * config["attempts"] + spare
+        self.max_ahead = None if spare is None else config["min_groups"] + spare
         self.rule = GroupFilter(GroupsConfig(min_size=1)) if config["filter"] else None
         self.data = made.make(
             num_envs=config["num_envs"],
@@ -85,7 +85,7 @@ class Cluster:
             batch=(config["min_groups"], self.most),
             store=self.store,
             group_filter=self.rule,
-            max_ahead=self.max_ahead,
+            admission=made.admission(ahead_batches=self.max_ahead),
             max_replacements=config["max_replacements"],
             pool=SuccessPool(max_per_task=2) if config["pool"] else None,
         )
@@ -158,7 +158,7 @@ class Cluster:
         data = self.data
         data.check()
         assert set(self.trained.values()) <= {1}, "a trajectory was trained twice"
-        assert self.max_ahead is None or data.ledger.ahead <= self.max_ahead
+        assert self.max_ahead is None or len(data.open_groups.groups) <= self.max_ahead
         assert data.ledger.leased == self.store.counts[TrajectoryState.LEASED]
         assert data.ledger.trained == self.store.counts[TrajectoryState.TRAINED] == len(self.trained)
         assert data.ledger.dropped == self.store.counts[TrajectoryState.DROPPED]

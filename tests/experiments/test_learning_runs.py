@@ -17,7 +17,7 @@ from experiments.learning_suites import SUITES, LearningRun
 
 def short_run(arm: str) -> LearningRun:
     teacher = replace(SUITES["locks"].teacher(quick=True), tasks=8, steps=1, attempts=1)
-    small = {"batch": {"min_groups": 1, "max_groups": 1}, "max_ahead": 16}
+    small = {"batch": {"min_groups": 1, "max_groups": 1}, "admission": {"ahead_batches": 1.0}}
     settings = config(arm, 0, quick=True).replace(run={"hours": 0.02}, tasks={"held_out": 6}, curation=small)
     return LearningRun(arm, settings, settings, teacher)
 

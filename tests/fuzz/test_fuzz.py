@@ -23,7 +23,6 @@ FOUND = {
         preset="drawn",
         seed=1753225820,
         choices={
-            "ahead": 5,
             "cluster.engine.control_seconds": 0.5,
             "delay_share": 0.02,
             "cluster.engine.model": "batch",
@@ -351,7 +350,7 @@ def test_every_kind_of_fault_is_injected_and_heals(kind):
 def test_a_failure_is_made_simple():
     """A group waits forever for an attempt that a fault spoilt: one fault is enough, on the simplest cluster."""
     bug = MUTATIONS["missing requeue"].apply
-    failure = search(Chunk(8, 0, mutation=bug, runs=100)).failure
+    failure = search(Chunk(12, 0, mutation=bug, runs=100)).failure
     assert failure is not None
     simple = shrink(failure, mutation=bug, max_runs=60)
     assert simple.rule == failure.rule

@@ -31,7 +31,7 @@ def small_config(*, seed: int, hours: float, coupled: bool, max_segments: int) -
     name = "coupled" if coupled else "dart"
     run = {"hours": hours, "seed": seed, "max_segments": max_segments, "warmup_share": 0.1}
     own: dict[str, Any] = {"run": run, "rollout": {"num_envs": 8}}
-    own["curation"] = {"max_ahead": 4, "batch": {"min_groups": 2}} if coupled else {"attempts": {"min_group_size": 1}}
+    own["curation"] = {"batch": {"min_groups": 2}} if coupled else {"attempts": {"min_group_size": 1}}
     return from_tree(merge(merge(preset(name), SMALL), own) | {"preset": name})
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from itertools import pairwise
@@ -19,13 +20,15 @@ from hypothesis import strategies as st
 from dartsim.cli.live import site_of
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.observe.page.documents import levels
+from dartsim.observe.idle import attribute
+from dartsim.observe.page.documents import levels, with_present_stays
 from dartsim.observe.page.file import bundle, page_file, site_documents
 from dartsim.observe.page.runs import differences
 from dartsim.observe.page.server import PageServer
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
 from dartsim.observe.rundir import STATUS, SUMMARY, lock_run, read_run
 from dartsim.observe.states import POPULATIONS
+from dartsim.observe.window import window_of
 from dartsim.run.execute import execute
 from dartsim.run.resume import resumable
 from dartsim.run.watch import Watch
@@ -61,6 +64,30 @@ def test_levels_chunks_and_attempts_tell_of_the_same_time(folder):
                 assert (own.slot, own.started < end, start < own.finished) == (member, True, True)
                 found.add(attempt)
     assert found == {attempt for attempt, row in ended.items() if row.columns.slot is not None}
+
+
+def test_stays_of_a_running_run_are_counted_once_however_far_apart_its_files_were_written(folder):
+    segments = read_segments(folder / SEGMENTS, until=1e9)
+    end = max(own["end"].max() for own in segments)
+    for written, known in ((0.5, 1.0), (1.0, 0.5), (0.7, 0.7)):  # of the status, of the segments
+        kept = [own[own["end"] <= known * end] for own in segments]
+        components = []
+        for info, own in zip(POPULATIONS.values(), segments, strict=True):
+            for member, state, start, _ in own[(own["start"] <= written * end) & (own["end"] > written * end)].tolist():
+                name = info.member if len(set(own["component"])) == 1 else f"{info.member} {member}"
+                label = info.states(state).info.label
+                components.append({"component": name, "state": label, "since_seconds": round(start, 3)})
+        status = {"as_of_seconds": written * end, "components": components}
+        found = with_present_stays(kept, status)
+        assert sum(map(len, found)) >= sum(map(len, kept))
+        for own in found:
+            for member in set(own["component"].tolist()):
+                stays = sorted(own[own["component"] == member][["start", "end"]].tolist())
+                assert all(after[0] >= before[1] - 2e-3 for before, after in pairwise(stays))
+        window = window_of(found)
+        for population in attribute(window)["populations"].values():
+            spent = sum(population["seconds"].values())
+            assert spent == pytest.approx(population["size"] * (window.end - window.start), rel=1e-3)
 
 
 def test_attempts_add_up_to_what_the_run_counted_and_turns_have_their_times(folder):
@@ -149,6 +176,15 @@ def test_the_server_answers_its_own_page_only(folder):
             "/api/",
         ):
             assert ask(server, path)[0] == 404, path
+
+
+def test_ten_viewers_have_a_document_computed_and_encoded_once(folder, monkeypatch):
+    with served(folder) as server, ThreadPoolExecutor(10) as pool:
+        get, got = server.site.get, []
+        monkeypatch.setattr(server.site, "get", lambda parts: (got.append(parts), get(parts))[1])
+        replies = list(pool.map(lambda _: ask(server, "/api/a%20run/lanes"), range(10)))
+    assert {(status, data) for status, data, _ in replies} == {(200, replies[0][1])}
+    assert len(got) == 1
 
 
 def test_another_address_needs_the_token(folder):

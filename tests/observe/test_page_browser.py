@@ -100,7 +100,6 @@ def lanes(sizes: dict[str, int], end: float) -> dict[str, Any]:
         populations.append({"name": name, "size": size, "levels": levels})
     chunks = [{"id": f"512:{k}", "from": 512 * k, "to": 512 * (k + 1)} for k in range(math.ceil(end / 512))]
     marks = [{"seconds": 300.0 * k, "kind": "update", "label": f"update {k}"} for k in range(1, int(end / 300))]
-    marks.append({"seconds": 1000.0, "kind": "fault", "label": "a desktop crashed", "attempt": 3})
     marks.append({"seconds": 1200.0, "kind": "sync", "label": "weight sync, 20.0 s"})
     idle = {
         "from": end / 2,
@@ -108,7 +107,8 @@ def lanes(sizes: dict[str, int], end: float) -> dict[str, Any]:
         "shares": {name: {next(iter(CAUSES)): [0.5] * 120} for name in sizes},
     }
     return {
-        **{"from": 0.0, "to": end, "populations": populations, "chunks": chunks[-40:], "marks": marks, "idle": idle}
+        **{"from": 0.0, "to": end, "populations": populations, "chunks": chunks[-40:], "marks": marks, "idle": idle},
+        **{"faults": {"vm_hung": [1000.0, 1700.0]}, "faults_from": 0.0},
     }
 
 
@@ -143,7 +143,7 @@ def now(run: str, sizes: dict[str, int], end: float, text: str) -> dict[str, Any
         ],
         "waiting": [
             {"population": "desktops", "component": "slot", "state": "generating", "label": "generating", "count": 2}
-            | {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "since_seconds": 1}
+            | {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "for_seconds": 1}
         ],
         "idle": {"from_seconds": 0.0, "to_seconds": end, "populations": dict.fromkeys(sizes, shares)},
     }
@@ -161,6 +161,7 @@ def series(end: float) -> dict[str, Any]:
         "utilization": {"env_utilization": rising, "gpu_utilization": rising},
         "updates": {**axes, "reward": rising, "loss": [None, *rising[1:]], "entropy": rising, "kl": [None] * 10},
         "success": {**axes, **bands, "rate": rising, "tasks": 128},
+        "played": {**axes, **bands, "rate": rising},
         "difficulty": {"version": axes["version"], "seconds": seconds, **thirds},
     }
 
@@ -371,10 +372,16 @@ def test_the_schedule_is_moved_by_keys(visit):
     page.keyboard.press("ArrowLeft")
     near = page.evaluate("document.querySelector('lanes-plot').view")
     assert near[1] - near[0] == pytest.approx(0.6 * (view[1] - view[0]))
+    page.get_by_text("2 masked attempts: vm_hung 2").wait_for()
     page.get_by_label("Go to").fill("00:30")
     page.keyboard.press("Enter")
     assert page.evaluate("document.querySelector('lanes-plot').view") == [1650, 1950]
     until(page, "location.hash.includes('from=1650.00')")  # a link shows the same
+    page.get_by_text("In view, 00:27:30 to 00:32:30").wait_for()
+    page.get_by_text("1 masked attempts: vm_hung 1").wait_for()
+    page.get_by_role("link", name="attempts that ended then").click()
+    page.get_by_text("5 of 40 attempts").wait_for()
+    page.get_by_text("which ended from 00:27:30 to 00:32:30").wait_for()
 
 
 def test_curves_of_several_runs_are_over_one_another(visit):

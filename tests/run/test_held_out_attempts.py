@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dartsim.config import from_tree, load, merge, preset
-from dartsim.core.errors import ConfigError
-from dartsim.core.types import Task, Trajectory
+from dartsim.core.errors import ConfigError, LearnerFault
+from dartsim.core.types import Batch, Ending, Task, Trajectory, Turns, UpdateResult, Weights
 from dartsim.observe import HELD_OUT
 from dartsim.observe.recorder import Listener
+from dartsim.run.held_out_attempts import HeldOutAttempts
 from dartsim.run.prepare import held_out_ids, prepare
 from dartsim.run.run_prepared import run_prepared
 from dartsim.store.memory import MemoryStore
@@ -77,6 +78,43 @@ def test_held_out_tasks_are_measured_every_few_updates_and_trained_on_never(ever
 def test_a_masked_attempt_is_no_failure_of_the_model():
     _, _, records = split_run(rollout={**SMALL["rollout"], "limits": {"evaluate_seconds": 0.001}})
     assert not any(HELD_OUT in record.metrics for record in records)
+
+
+class FailsOnce:
+    """A learner whose second update fails once."""
+
+    def __init__(self) -> None:
+        self.faults = [LearnerFault("scripted")]
+
+    async def update(self, batch: Batch) -> UpdateResult:
+        if batch.update == 2 and self.faults:
+            raise self.faults.pop()
+        return UpdateResult(Weights(batch.update))
+
+
+class DryUp:
+    """A source without attempts."""
+
+    async def admit(self, slot: int) -> None:
+        return None
+
+    def finish(self, trajectory: Trajectory) -> None:
+        raise AssertionError("no attempt came from here")
+
+
+async def test_a_result_is_reported_although_the_update_after_it_failed_once():
+    prepared = prepare(from_tree(merge(preset("dart"), SMALL)))
+    held_out = HeldOutAttempts(prepared.config, prepared.tasks[:2], FailsOnce(), every_updates=4)
+    held_out.source = DryUp()
+    assert HELD_OUT not in (await held_out.update(Batch(1, 0, ()))).metrics
+    for slot in range(4):
+        attempt = await held_out.admit(slot)
+        assert attempt is not None
+        held_out.finish(Trajectory(attempt, Turns(), Ending.DONE, float(slot % 2), None, 0.0, 1.0))
+    with pytest.raises(LearnerFault):
+        await held_out.update(Batch(2, 1, ()))
+    assert (await held_out.update(Batch(2, 1, ()))).metrics[HELD_OUT] == 0.5
+    assert HELD_OUT not in (await held_out.update(Batch(3, 2, ()))).metrics
 
 
 def test_it_ends_a_run_that_reaches_its_target():

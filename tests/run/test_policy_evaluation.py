@@ -16,8 +16,8 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.png import check_png
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 from dartsim.run import policy_evaluation
-from dartsim.run.evaluation_results import AttemptKey, EvaluationFolder, identity_of
-from dartsim.run.policy_evaluation import EvaluationPlan, EvaluationStopped, evaluate_policy, evaluation_figures
+from dartsim.run.evaluation_results import AttemptKey, EvaluationFolder, EvaluationPlan, identity_of
+from dartsim.run.policy_evaluation import EvaluationStopped, evaluate_policy, evaluation_figures
 from dartsim.run.prepare import prepare
 
 SIZES = ("tasks.count=6", "rollout.num_envs=4", "rollout.num_workers=2")

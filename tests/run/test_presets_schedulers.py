@@ -79,8 +79,6 @@ def run(name, sure=(), **tables):
     Half of the attempts at a task succeed, and all at those that are ``sure``.
     """
     tree = merge(merge(preset(name), CLUSTER), tables)
-    if "max_ahead" in tree["curation"]:
-        tree["curation"]["max_ahead"] = 4  # the attempts of a batch, as in the preset
     config = from_tree({**tree, "preset": name})
     prepared = prepare(config)
     prepared = replace(

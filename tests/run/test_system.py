@@ -26,9 +26,6 @@ def configs(draw):
     at_most = groups + draw(st.integers(0, 1))
     bound = draw(st.sampled_from([None, 0, 1, 2]))
     ahead = draw(st.sampled_from([None, 0, 1, 5]))
-    if ahead is not None:
-        ahead += groups * most
-        ahead = ahead if bound is None else min(ahead, (bound + 1) * at_most * most)
     lockstep = draw(st.booleans())
     workers_at_a_time = "all" if lockstep else draw(st.sampled_from(["all", 1, 2]))
     limits = draw(st.sampled_from([{}, {"lease_seconds": 200.0}, {"step_seconds": 6.0}, {"request_seconds": 20.0}]))
@@ -57,7 +54,7 @@ def configs(draw):
             "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), draw(st.booleans())),
             "batch": {"min_groups": groups, "max_groups": at_most},
             "staleness": {"max_staleness": bound, "measured_by": draw(st.sampled_from(["oldest", "newest"]))},
-            "max_ahead": ahead,
+            "admission": {} if ahead is None else {"ahead_batches": (groups + ahead) / at_most},
             "turn_limit": {"rule": draw(st.sampled_from(["fixed", "by_success"]))},
             "pool": {"enabled": draw(st.booleans())},
             "task_filter": {"max_mean": draw(st.sampled_from([1.0, 0.7])), "window": 2},

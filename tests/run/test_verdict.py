@@ -155,5 +155,7 @@ def test_a_scheduler_that_cannot_feed_its_desktops_is_named_before_the_run(sched
     assert few is None or few.startswith(
         f"your batches cannot feed 1,000 desktops: the scheduler admits {most} attempts"
     )
-    fed = load(scheduler, overrides={**many, "curation.batch.max_groups": 200, "curation.max_ahead": None})
+    fed = load(
+        scheduler, overrides={**many, "curation.batch.max_groups": 200, "curation.admission.ahead_batches": None}
+    )
     assert scheduler == "areal-eta4" or too_few_attempts(fed) is None

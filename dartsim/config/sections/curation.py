@@ -134,10 +134,6 @@ class CurationConfig(Section):
         default_factory=SELECTION, description="Rule for the trained turns of a group."
     )
     staleness: StalenessConfig = Field(default_factory=StalenessConfig, description="Bound of the staleness.")
-    max_ahead: Positive | None = Field(
-        None,
-        description="Most attempts admitted and not yet in published weights; none: no limit (DART).",
-    )
     store: Literal["sqlite", "memory"] = Field(
         "sqlite", description="Where the run is stored: sqlite, a file in its folder; or memory: it cannot be resumed."
     )

@@ -40,7 +40,6 @@ class Rules:
         batch_rule: When there is a batch, and which groups it takes.
         staleness: How old a trajectory may be.
         pool: Stored successes for groups in which all attempts failed; None: such groups are dropped.
-        max_ahead: Bound on admitted attempts not yet in published weights; None: no bound.
         publish_wait: What ``before_publication`` waits for: nothing; the running groups, while no new one begins; or
             the complete next batch.
     """
@@ -53,7 +52,6 @@ class Rules:
     batch_rule: BatchRule
     staleness: StalenessRule
     pool: SuccessPool | None = None
-    max_ahead: int | None = None
     publish_wait: Literal["nothing", "running", "batch"] = "nothing"
 
     def learn(self, trajectory: Trajectory, *, now: float) -> None:

@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import pstdev
 from typing import Any, TypeVar
 
 from dartsim.core.errors import ConfigError, StoreFault, TornRecord
@@ -32,9 +33,10 @@ from dartsim.core.png import check_png
 from dartsim.observe.bias import EASY, HARD
 from dartsim.observe.figures import MAX_UPDATES, intervals, thinned
 from dartsim.observe.metrics import read_snapshots, read_updates
-from dartsim.observe.page.run_state import ENDED, plain_figures, read_status, shown_state
+from dartsim.observe.page.run_state import ENDED, is_overdue, plain_figures, read_status, shown_state
 from dartsim.observe.recording import (
     ATTEMPTS,
+    MAX_BYTES,
     SEGMENTS,
     STATE_COLUMNS,
     STATES,
@@ -58,9 +60,12 @@ DrawnActions = Callable[[str, Mapping[str, Any], int, int], list[dict[str, Any]]
 """Returns what to draw for an action's text, given the section ``policy`` and the picture's width and height."""
 
 MAX_POINTS = 400
-MAX_MARKS = 2000
+MIN_PLAYED, MAX_PLAYED = 50, 40
+"""Attempts whose mean reward is one point, and the number of such points."""
 MAX_ATTRIBUTED = 12_000
 """Newest stays of each population in which causes of idle time are looked for while a run goes on."""
+SAME_SECONDS = 2e-3
+"""Times that differ by less are the same: a status has them rounded."""
 SMALLEST_LEVEL = 128
 """The coarsest level of lanes has about this many bins; each finer one has four times as many."""
 CHUNK_ROWS = 8_000
@@ -69,7 +74,7 @@ MAX_SCREEN_BYTES = 32 * 2**20
 MAX_TEXT_BYTES = 64 * 2**20
 """The texts of tokens have at most this many, unpacked."""
 
-LISTED = ("attempt", "task", "group", "version", "ending", "cause", "reward", "num_turns", "started")
+LISTED = ("attempt", "task", "group", "version", "ending", "cause", "reward", "num_turns", "started", "finished")
 """Columns of ``attempts.jsonl`` that the list of attempts has."""
 METRICS_SHOWN: Mapping[str, tuple[str, ...]] = {
     "loss": ("learner/loss",),
@@ -95,14 +100,13 @@ class RunDocuments:
     def __init__(self, folder: Path, drawn_actions: DrawnActions) -> None:
         self.folder = folder
         self._drawn_actions = drawn_actions
-        self._read: dict[str, tuple[Any, Any]] = {}
-        self._drawn: dict[str, tuple[str, Any]] = {}
+        self._known: dict[str, tuple[Any, Any]] = {}
         self._documents: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-            "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS, STATES)),
+            "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS)),
             "states": (states, ()),
             "series": (self.series, (SNAPSHOTS, METRICS, SUMMARY)),
-            "lanes": (self.lanes, (STATES, SEGMENTS, METRICS, SUMMARY)),
-            "attempts": (self.attempts, (ATTEMPTS,)),
+            "lanes": (self.lanes, (STATUS, STATES, SEGMENTS, METRICS, SUMMARY)),
+            "attempts": (self.attempts, (STATUS, ATTEMPTS)),
         }
 
     def get(self, path: str) -> Any:
@@ -117,20 +121,15 @@ class RunDocuments:
             return self.chunk(rest)
         if name == "attempt" and rest.lstrip("-").isdecimal():
             return self.attempt(int(rest))
-        revision, compute = self.revision(path), self._documents[path][0]
-        known = self._drawn.get(path)  # many viewers ask for the same
-        if known is None or known[0] != revision:
-            known = self._drawn[path] = revision, compute()
-        return known[1]
+        compute, files = self._documents[path]
+        return self._kept(f"/{path}", files, compute)
 
     def revision(self, path: str) -> str:
         """Return a text that changes whenever a document does."""
         name, _, rest = path.partition("/")
         if name == "attempt" and rest:
             return f"{self._stamp(ATTEMPTS, DATABASE_FILE)}"
-        files = self._documents["lanes" if name == "lanes" else path][1]
-        state = _state(self.folder) if name == "now" else ""
-        return f"{state}{self._stamp(*files)}"
+        return f"{self._stamp(*self._documents['lanes' if name == 'lanes' else path][1])}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,7 +137,7 @@ class RunDocuments:
         return tuple(self._documents)
 
     def now(self) -> dict[str, Any]:
-        status, config = _status(self.folder), self._config()
+        status, config = self._status(), self._config()
         summary = self._json(SUMMARY) or {}
         state = shown_state(status, summary)
         run, counts = config.get("run", {}), status.get("counts", {})
@@ -174,7 +173,7 @@ class RunDocuments:
             "counts": [{"name": name, "value": number} for name, number in counts.items()],
             "figures": plain_figures(summary),
             "populations": _populations(status),
-            "waiting": _waiting(status),
+            "waiting": waiting(status),
             "idle": self._idle(state),
         }
 
@@ -238,6 +237,7 @@ class RunDocuments:
                 **{name: [_sum(record.metrics, keys) for record in shown] for name, keys in METRICS_SHOWN.items()},
             },
             "success": self._success(updates, samples),
+            "played": self._played(samples),
             "difficulty": self._difficulty(),
         }
 
@@ -261,6 +261,27 @@ class RunDocuments:
             "rate": [_number(rate) for _, _, rate in points],
             "low": [_number(low) for low, _ in bounds],
             "high": [_number(high) for _, high in bounds],
+        }
+
+    def _played(self, samples: Mapping[int, int]) -> dict[str, Any]:
+        """Return the mean reward of all attempts that were not masked, with its 95 % interval, in parts of equal size.
+
+        Other than the batches it is not biased by which groups were selected.
+        """
+        ended = [row.columns for row in self._attempts().values() if row.columns.reward is not None]
+        size = max(MIN_PLAYED, -(-len(ended) // MAX_PLAYED))
+        parts = [ended[place : place + size] for place in range(0, len(ended) - size + 1, size)]
+        rewards = [[own.reward or 0.0 for own in part] for part in parts]
+        means = [sum(values) / size for values in rewards]
+        halves = [1.96 * pstdev(values) / math.sqrt(size) for values in rewards]
+        versions = [part[-1].version for part in parts]
+        return {
+            "version": versions,
+            "seconds": [part[-1].finished for part in parts],
+            "samples": [samples.get(version, 0) for version in versions],
+            "rate": [round(mean, 4) for mean in means],
+            "low": [round(mean - half, 4) for mean, half in zip(means, halves, strict=True)],
+            "high": [round(mean + half, 4) for mean, half in zip(means, halves, strict=True)],
         }
 
     def _difficulty(self) -> dict[str, Any]:
@@ -295,7 +316,7 @@ class RunDocuments:
         end = rows[-1][0] if rows else 0.0
         segments = self._segments()
         ends = [float(own["end"].max()) for own in segments if len(own)]
-        members = _present_states(_status(self.folder))
+        members = _present_states(self._status())
         populations = [
             {"name": name, "size": len(members[name]), "levels": levels(rows, columns)}
             for name, columns in STATE_COLUMNS.items()
@@ -309,11 +330,13 @@ class RunDocuments:
             "chunks": [{"id": f"{width}:{k}", "from": width * k, "to": width * (k + 1)} for k in known],
             "idle": self._idle_bins(),
             "marks": self._marks(),
+            "faults": self._faults(),
+            "faults_from": self._faults_from(),
         }
 
     def _idle_bins(self) -> dict[str, Any] | None:
         """Return the share of each population in each cause of idle time, by bin of the time that is known."""
-        attributed = self._attributed(_status(self.folder)["state"])
+        attributed = self._attributed(self._status()["state"])
         if not attributed:
             return None
         start, end = attributed["start_seconds"], attributed["end_seconds"]
@@ -326,7 +349,7 @@ class RunDocuments:
     def _marks(self) -> list[dict[str, Any]]:
         marks: list[dict[str, Any]] = [
             {"seconds": round(record.time, 3), "kind": "update", "label": f"update {record.update}"}
-            for record in self._updates()
+            for record in thinned(self._updates(), MAX_UPDATES)
         ]
         marks += [
             {"seconds": round(start, 3), "kind": "sync", "label": f"weight sync, {end - start:.1f} s"}
@@ -334,14 +357,22 @@ class RunDocuments:
         ]
         marks += [
             {"seconds": alarm["since_seconds"], "kind": "alarm", "label": alarm["name"]}
-            for alarm in _status(self.folder).get("alarms", ())
+            for alarm in self._status().get("alarms", ())
         ]
-        marks += [
-            {"seconds": row.columns.finished, "kind": "fault", "label": row.columns.cause, "attempt": attempt}
-            for attempt, row in self._attempts().items()
-            if row.columns.cause and row.columns.ending != "cancelled"
-        ]
-        return sorted(marks[-MAX_MARKS:], key=lambda mark: float(mark["seconds"]))
+        return sorted(marks, key=lambda mark: float(mark["seconds"]))
+
+    def _faults(self) -> dict[str, list[float]]:
+        """Return when attempts were masked, seconds, by cause."""
+        faults: dict[str, list[float]] = defaultdict(list)
+        for own in (row.columns for row in self._attempts().values()):
+            if own.cause and own.ending != "cancelled":
+                faults[own.cause].append(own.finished)
+        return faults
+
+    def _faults_from(self) -> float:
+        """Return the time from which attempts are known: of a large file the newest part is read."""
+        stamp, rows = self._stamp(ATTEMPTS)[0], list(self._attempts().values())
+        return rows[0].columns.finished if rows and stamp and stamp[1] > MAX_BYTES else 0.0
 
     def _syncs(self) -> list[list[float]]:
         """Return when engines loaded weights, as far as their stays are kept; loads of several at a time are one."""
@@ -381,7 +412,7 @@ class RunDocuments:
         rows = self._attempts().values()
         kept = self._attempts_with_turns()
         return {
-            "total": max(len(rows), int(_status(self.folder).get("counts", {}).get("trajectories", 0))),
+            "total": max(len(rows), int(self._status().get("counts", {}).get("trajectories", 0))),
             **{name: [getattr(row.columns, name) for row in rows] for name in LISTED},
             "state": [row.state for row in rows],
             "reason": [row.reason for row in rows],
@@ -530,16 +561,13 @@ class RunDocuments:
     def _segments(self) -> list[Stays]:
         """Return the recorded stays of each population, and those that were going on when the status was written."""
         segments = self._cached(SEGMENTS, lambda path: read_segments(path, until=math.inf))
-        status = _status(self.folder)
+        status = self._status()
         if not segments or status["state"] in ENDED:
             return segments
-        import numpy as np
+        return self._kept("stays", (SEGMENTS, STATUS), lambda: with_present_stays(segments, status))
 
-        until, complete = float(status["as_of_seconds"]), []
-        for own, members in zip(segments, _present_states(status).values(), strict=False):
-            rows = [(member, state, since, until) for member, (state, since) in members.items() if since < until]
-            complete.append(np.concatenate([own, np.array(rows, own.dtype)]))
-        return complete
+    def _status(self) -> dict[str, Any]:
+        return self._kept("status", (STATUS,), lambda: _status(self.folder))
 
     def _attempts(self) -> dict[int, AttemptRow]:
         return self._cached(ATTEMPTS, read_attempts)
@@ -564,20 +592,23 @@ class RunDocuments:
     def _kept(self, key: str, names: Sequence[str], compute: Callable[[], T]) -> T:
         """Return what was computed from files, again after one of them has changed."""
         stamp = self._stamp(*names)
-        known = self._read.get(key)
+        known = self._known.get(key)
         if known is None or known[0] != stamp:
-            known = self._read[key] = stamp, compute()
+            known = self._known[key] = stamp, compute()
         value: T = known[1]
         return value
 
-    def _stamp(self, *names: str) -> tuple[tuple[int, int] | None, ...]:
-        stamps: list[tuple[int, int] | None] = []
+    def _stamp(self, *names: str) -> tuple[tuple[int, ...] | None, ...]:
+        """Return what changes with files; with the status also when the run falls silent, or its process is gone."""
+        stamps: list[tuple[int, ...] | None] = []
         for name in names:
             try:
                 stat = (self.folder / name).lstat()
-                stamps.append((stat.st_mtime_ns, stat.st_size))
             except OSError:
                 stamps.append(None)
+                continue
+            life = (is_locked(self.folder), is_overdue(stat.st_mtime)) if name == STATUS else ()
+            stamps.append((stat.st_mtime_ns, stat.st_size, *life))
         return tuple(stamps)
 
     def _eta(self, share: float) -> float | None:
@@ -639,16 +670,32 @@ def levels(rows: Sequence[Sequence[float]], columns: slice) -> list[dict[str, An
     return found
 
 
+def with_present_stays(segments: Sequence[Stays], status: Mapping[str, Any]) -> list[Stays]:
+    """Return recorded stays with those that were going on when a status was written, as far as they still are.
+
+    The two files are not written in the same moment: what a status calls present may have ended since, and where its
+    beginning is not the end of the last recorded stay, others are missing between.
+    """
+    import numpy as np
+
+    complete, until = [], float(status["as_of_seconds"])
+    until = max([until, *(float(own["end"].max()) for own in segments if len(own))])
+    for own, members in zip(segments, _present_states(status).values(), strict=False):
+        ends = dict(zip(own["component"].tolist(), own["end"].tolist(), strict=True))
+        rows = [
+            (member, state, since, until)
+            for member, (state, since) in members.items()
+            if since < until and abs(since - ends.get(member, since)) < SAME_SECONDS
+        ]
+        complete.append(np.concatenate([own, np.array(rows, own.dtype)]))
+    return complete
+
+
 def chunk_seconds(segments: Sequence[Stays]) -> int:
     """Return the length of a chunk with at most about ``CHUNK_ROWS`` stays: a power of 2, so that it rarely changes."""
     ends: Stays = max(segments, key=len)["end"][-CHUNK_ROWS:] if segments else ()
     span = max(1.0, ends[-1] - ends[0]) if len(ends) else 1.0
     return int(2 ** math.floor(math.log2(span)))
-
-
-def _state(folder: Path) -> str:
-    status = _status(folder)
-    return f"{status['state']} {status.get('silent_since')} "
 
 
 def _status(folder: Path) -> dict[str, Any]:
@@ -686,19 +733,19 @@ def _populations(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return populations
 
 
-def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+def waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what components wait for, those of one kind and state together, the longest wait of each as example."""
     kinds = {info.member: name for name, info in POPULATIONS.items()}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for part in status["components"]:
         name = str(part["component"])
         groups[name.split(" ")[0] if name.split(" ")[0] in kinds else name, str(part["state"])].append(part)
-    waiting = []
+    waits = []
     for (kind, state), same in groups.items():
         oldest = min(same, key=lambda part: float(part["since_seconds"]))
         population = kinds.get(kind)
         keys = {s.info.label: s.key for s in POPULATIONS[population].states} if population else {}
-        waiting.append(
+        waits.append(
             {
                 "population": population,
                 "component": kind,
@@ -708,10 +755,11 @@ def _waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "waits_for": oldest["waits_for"],
                 "woken_by": oldest["woken_by"],
                 "example": oldest["component"],
+                "for_seconds": round(max(0.0, float(status["as_of_seconds"]) - float(oldest["since_seconds"])), 3),
                 "detail": oldest["detail"],
             }
         )
-    return waiting
+    return waits
 
 
 def _number(value: Any) -> float | None:

@@ -70,9 +70,14 @@ def plain_figures(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in summary.items() if isinstance(value, int | float)}
 
 
+def is_overdue(written: float) -> bool:
+    """Return whether a run in real time would have written a status again since, seconds since 1970."""
+    return time.time() - written >= SILENT_SECONDS
+
+
 def _silent_since(path: Path) -> str | None:
     """Return when an overdue status was last written, in local time; None if it is not overdue."""
     written = path.stat().st_mtime
-    if time.time() - written < SILENT_SECONDS:
+    if not is_overdue(written):
         return None
     return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")

@@ -14,11 +14,13 @@ import gzip
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from threading import RLock
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -32,6 +34,8 @@ LOOK_SECONDS = 0.5
 """Time between two looks at the files of a run that somebody watches."""
 BEAT_SECONDS = 15.0
 """Time after which a stream without changes sends a comment, so that a viewer who is gone is noticed."""
+MAX_ENCODED = 64
+"""Documents, the last ones asked for, that are kept as they were sent."""
 COOKIE = "dartsim_token"
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "frame-ancestors 'none'",  # the page itself says the rest
@@ -67,6 +71,9 @@ class PageServer(ThreadingHTTPServer):
         self.token = token
         self.host = host
         self.closing = False
+        self._lock = RLock()
+        self._looked: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._encoded: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         super().__init__((host, port), Handler)
 
     @property
@@ -74,6 +81,29 @@ class PageServer(ThreadingHTTPServer):
         """The address of the page, with the token if there is one."""
         query = "" if self.token is None else f"?token={self.token}"
         return f"http://{self.host}:{self.server_address[1]}/{query}"
+
+    def revisions(self, parts: Sequence[str]) -> Mapping[str, str]:
+        """Return the revisions of a run's documents; all its viewers share one look at its files."""
+        path = "/".join(parts)
+        with self._lock:
+            looked = self._looked.get(path)
+            if looked is None or time.monotonic() - looked[0] >= LOOK_SECONDS / 2:
+                looked = self._looked[path] = time.monotonic(), self.site.revisions(parts)
+            return looked[1]
+
+    def document(self, parts: Sequence[str]) -> tuple[str, bytes]:
+        """Return the revision of a document, and it as compressed JSON, which is made once for all viewers."""
+        path = "/".join(parts)
+        with self._lock:
+            revision = self.site.revision(parts)
+            known = self._encoded.get(path)
+            if known is None or known[0] != revision:
+                known = revision, gzip.compress(json_bytes(self.site.get(parts)), compresslevel=5)
+            self._encoded[path] = known
+            self._encoded.move_to_end(path)
+            if len(self._encoded) > MAX_ENCODED:
+                self._encoded.popitem(last=False)
+            return known
 
     def close(self) -> None:
         """Stop listening, and end the streams."""
@@ -107,24 +137,25 @@ class Handler(BaseHTTPRequestHandler):
         elif address.path.startswith("/api/"):
             self._api([unquote(part, errors="replace") for part in address.path.split("/")[2:]])
         elif address.path == "/":
-            self._send(page_file().encode(), "text/html; charset=utf-8", headers={"Cache-Control": "no-cache"})
+            page = gzip.compress(page_file().encode(), compresslevel=5)
+            self._send(page, "text/html; charset=utf-8", headers={"Cache-Control": "no-cache"}, packed=True)
         else:
             self._send_error(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def _api(self, parts: list[str]) -> None:
-        site, path = self.server.site, parts
+        site = self.server.site
         try:
             if parts[-1] == "events":
-                self._stream(lambda: site.revisions(path[:-1]))
+                self._stream(parts[:-1])
             elif len(parts) == 3 and parts[1] == "screen":
                 self._send(site.screen(parts[0], parts[2]), "image/png", headers={"Cache-Control": "max-age=31536000"})
             else:
-                revision = f'"{site.revision(parts)}"'
-                if self.headers.get("If-None-Match") == revision:
+                revision, packed = self.server.document(parts)
+                if self.headers.get("If-None-Match") == f'"{revision}"':
                     self._send(b"", "application/json", status=HTTPStatus.NOT_MODIFIED)
                     return
-                headers = {"ETag": revision, "Cache-Control": "no-cache"}
-                self._send(json_bytes(site.get(parts)), "application/json", headers=headers)
+                headers = {"ETag": f'"{revision}"', "Cache-Control": "no-cache"}
+                self._send(packed, "application/json", headers=headers, packed=True)
         except KeyError:
             self._send_error(HTTPStatus.NOT_FOUND, "there is no such document")
         except (DartsimError, OSError) as error:
@@ -134,9 +165,9 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as error:  # files may hold anything; the viewer gets a sentence, and the server goes on
             self._send_error(HTTPStatus.INTERNAL_SERVER_ERROR, f"the run's files are damaged: {type(error).__name__}")
 
-    def _stream(self, revisions: Callable[[], Mapping[str, str]]) -> None:
+    def _stream(self, parts: Sequence[str]) -> None:
         """Send what has changed, everything at first, until the viewer is gone."""
-        known: Mapping[str, str] = revisions()
+        known = self.server.revisions(parts)
         self.close_connection = True
         self.send_response(HTTPStatus.OK)
         for name, value in {**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}.items():
@@ -148,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         while not self.server.closing:
             time.sleep(LOOK_SECONDS)
             try:
-                current = revisions()
+                current = self.server.revisions(parts)
             except (DartsimError, OSError, KeyError):
                 continue  # the folder is being written, or gone; a viewer asks again and gets the sentence
             changed = {name: revision for name, revision in current.items() if known.get(name) != revision}
@@ -188,10 +219,16 @@ class Handler(BaseHTTPRequestHandler):
         return any(hmac.compare_digest(each.encode(), token.encode()) for each in shown)
 
     def _send(
-        self, content: bytes, kind: str, *, status: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+        self,
+        content: bytes,
+        kind: str,
+        *,
+        status: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+        packed: bool = False,
     ) -> None:
-        packed = len(content) > 1024 and kind != "image/png" and "gzip" in self.headers.get("Accept-Encoding", "")
-        content = gzip.compress(content, compresslevel=5) if packed else content
+        if packed and "gzip" not in self.headers.get("Accept-Encoding", ""):
+            content, packed = gzip.decompress(content), False
         self.send_response(status)
         for name, value in {**HEADERS, **(headers or {}), "Content-Type": kind}.items():
             self.send_header(name, value)

@@ -53,10 +53,8 @@ class Site:
 
     def revision(self, parts: Sequence[str]) -> str:
         """Return a text that changes whenever the document does."""
-        if list(parts) == ["study"]:
-            return "study"
-        if list(parts) == ["runs"]:
-            text = repr(runs_document(self.folders()))
+        if list(parts) in (["study"], ["runs"]):
+            text = repr(self.get(parts))
         else:
             text = self.run(parts[0]).revision("/".join(parts[1:]))
         return sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,7 +1,6 @@
 // The page: what the address names is drawn, and drawn anew when its documents change.
 
 import { h, morph, tabs } from "./dom.js";
-import { repaint } from "./draw/plot.js";
 import { get, holds, open, watch } from "./source.js";
 import { current, encoded, viewLink } from "./state.js";
 import { attempts } from "./views/attempts.js";
@@ -59,15 +58,7 @@ function heading({ view, named, several, compared }) {
     links.push([text, viewLink(list, key), view === key || view === "player" && key === "attempts"]);
   }
   return h("header", { id: "header" }, h("b", {}, "dartsim"), tabs("Views", links), h("span.name", {}, names),
-    !connected && h("span.badge.bad", { role: "status" }, "the server is gone"),
-    h("button.theme", { type: "button", "aria-label": "Light or dark", onclick: shade }, "◐"));
-}
-
-/** Change between light and dark. */
-function shade() {
-  const { style } = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  style.colorScheme = (style.colorScheme || system) === "dark" ? "light" : "dark";
-  repaint();
+    !connected && h("span.badge.bad", { role: "status" }, "the server is gone"),);
 }
 
 let busy = false, again = false;

@@ -141,6 +141,6 @@ function nearest(values, value) {
   return k < 0 ? 0 : k + 1 < values.length && values[k + 1] - value < value - values[k] ? k + 1 : k;
 }
 
-/** A titled plot of lines. @param {Lines} data @param {string} [note] */
+/** A titled plot of lines. @param {Lines} data @param {any} [note] */
 export const linesFigure = (data, note) =>
   h("figure.panel", {}, h("figcaption", {}, h("b", {}, data.title), note && h("span.muted", {}, note)), h("lines-plot", { data }));

@@ -17,12 +17,10 @@ export function color(name) {
   return /** @type {string} */ (colors.get(name));
 }
 
-/** Draw everything anew in the colors of another theme. */
-export function repaint() {
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   colors.clear();
   for (const plot of plots) plot.redraw();
-}
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+});
 
 const STEPS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600,
   43200, 86400, 172800, 604800];

@@ -1,6 +1,8 @@
 // Which attempts there were, by what became of them, and the attempts of a group side by side.
 
-import { clock, h, number, select, table } from "../dom.js";
+import { clock, h, number, percent, select, table } from "../dom.js";
+import { shareBar } from "../draw/bars.js";
+import { PALETTE } from "../draw/lines.js";
 import { get } from "../source.js";
 import { current, go, link, viewLink } from "../state.js";
 
@@ -11,6 +13,8 @@ const FILTERS = [["task", "Task"], ["ending", "Outcome"], ["reward", "Reward"], 
 const ORDERS = [["attempt", "newest"], ["reward", "reward"], ["num_turns", "turns"], ["staleness", "staleness"]];
 const HEADS = ["#attempt", "task", "#group", "#version", "#staleness", "#turns", "outcome", "#reward", "became", "#update", "#started"];
 const PAGE = 100;
+/** Colors of failures: the palette without the green of success. */
+const FAILED = PALETTE.filter((_, k) => k !== 2);
 
 /** @param {string[]} runs */
 export async function attempts([run]) {
@@ -18,7 +22,8 @@ export async function attempts([run]) {
   if (!columns?.attempt.length) return h("p.muted", {}, "No attempt has ended yet.");
   if (state.group) return group(run, columns, Number(state.group));
   const wanted = FILTERS.filter(([key]) => state[key] !== undefined), order = state.sort ?? "attempt";
-  const rows = [...columns.attempt.keys()].filter((row) => wanted.every(([key]) => text(columns[key][row]) === state[key]));
+  const ended = (row) => !state.until || columns.finished[row] >= Number(state.since) && columns.finished[row] <= Number(state.until);
+  const rows = [...columns.attempt.keys()].filter((row) => ended(row) && wanted.every(([key]) => text(columns[key][row]) === state[key]));
   rows.sort((a, b) => (columns[order][b] ?? -Infinity) - (columns[order][a] ?? -Infinity) || columns.attempt[b] - columns.attempt[a]);
   const shown = rows.slice(0, Number(state.rows ?? PAGE)), rewards = rows.map((row) => columns.reward[row]).filter((one) => one !== null);
   const mean = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
@@ -30,9 +35,36 @@ export async function attempts([run]) {
     h("p", { role: "status" }, `${number(rows.length)} of ${number(columns.total)} attempts`,
       rewards.length > 0 && `, mean reward ${number(mean)}`,
       columns.total > columns.attempt.length && ` (the newest ${number(columns.attempt.length)} are listed)`,
-      wanted.length > 0 && [" · ", h("a", { href: viewLink(run, "attempts") }, "show all")]),
+      state.until && `, which ended from ${clock(Number(state.since))} to ${clock(Number(state.until))}`,
+      (wanted.length > 0 || state.until) && [" · ", h("a", { href: viewLink(run, "attempts") }, "show all")]),
+    rows.length > 0 && h("div.panel.columns", {}, outcomes(columns, rows), failed(columns, rows)),
     h("div.panel", {}, table("Attempts", HEADS, shown.map((row) => cells(run, columns, row)))),
     shown.length < rows.length && h("a.button", { href: link({ rows: String(shown.length + 10 * PAGE) }) }, "Show more"));
+}
+
+/** How often each value occurs, the most frequent first. @param {any[]} values @returns {[any, number][]} */
+function counted(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]);
+}
+
+/** How attempts ended: those that succeeded, and why the others did not. @param {any} columns @param {number[]} rows */
+function outcomes({ ending, cause, reward }, rows) {
+  const kinds = counted(rows.map((row) => reward[row] === null ? `masked: ${cause[row] ?? ending[row]}` :
+    reward[row] > 0.5 ? "succeeded" : `failed: ${ending[row]}`));
+  const shown = kinds.slice(0, 7), rest = kinds.slice(7).reduce((sum, [, count]) => sum + count, 0);
+  if (rest) shown.push(["others", rest]);
+  return shareBar("How they ended", shown.map(([label, count], k) => ({ label, share: count / rows.length,
+    color: label === "succeeded" ? "var(--good)" : FAILED[k % FAILED.length], note: `${number(count)} (${percent(count / rows.length)})` })), number(rows.length));
+}
+
+/** The tasks that failed most often. @param {any} columns @param {number[]} rows */
+function failed({ task, reward }, rows) {
+  const scored = rows.filter((row) => reward[row] !== null), tried = new Map(counted(scored.map((row) => task[row])));
+  const most = counted(scored.filter((row) => reward[row] <= 0.5).map((row) => task[row])).slice(0, 5);
+  return most.length > 0 && h("div", {}, h("b", {}, "Tasks that failed most often"), table("Tasks that failed most often", ["task", "#failed", "#of"],
+    most.map(([name, count]) => [h("a", { href: link({ task: name, rows: "" }) }, name), number(count), number(tried.get(name))])));
 }
 
 /** @param {any} value */
@@ -40,10 +72,7 @@ const text = (value) => value === null ? "" : String(value);
 
 /** The values of a column with how often each occurs. @param {any[]} values @returns {[string, string][]} */
 function choices(values) {
-  /** @type {Map<string, number>} */
-  const counts = new Map();
-  for (const value of values) counts.set(text(value), (counts.get(text(value)) ?? 0) + 1);
-  const sorted = [...counts].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })).slice(0, 1000);
+  const sorted = counted(values.map(text)).sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })).slice(0, 1000);
   return [["*", "any"], ...sorted.map(([value, count]) => /** @type {[string, string]} */ ([value, `${value || "none"} (${count})`]))];
 }
 
@@ -51,7 +80,8 @@ function choices(values) {
 function cells(run, columns, row) {
   const of = (/** @type {string} */ key) => columns[key][row], aside = (value) => value && h("span.muted", {}, ` ${value}`);
   return [
-    h("a", { href: viewLink(run, "player", { attempt: of("attempt") }), class: of("has_turns") ? null : "muted" }, of("attempt")),
+    h("a", { href: viewLink(run, "player", { attempt: of("attempt") }), class: of("has_turns") ? null : "muted",
+      title: of("has_turns") ? null : "its turns are not kept" }, of("attempt")),
     of("task"), h("a", { href: viewLink(run, "attempts", { group: of("group") }), title: "side by side" }, text(of("group"))),
     text(of("version")), text(of("staleness")), text(of("num_turns")), [of("ending") ?? "", aside(of("cause"))],
     of("reward") === null ? "" : number(of("reward")), [of("state") ?? "", aside(of("reason"))], text(of("update")), clock(of("started")),

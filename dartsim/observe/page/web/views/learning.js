@@ -1,6 +1,6 @@
 // Is it learning? Every curve over hours, versions or samples, runs over one another.
 
-import { h, number, percent, tabs } from "../dom.js";
+import { h, number, percent, swatch, tabs } from "../dom.js";
 import { linesFigure, PALETTE } from "../draw/lines.js";
 import { get } from "../source.js";
 import { current, link } from "../state.js";
@@ -8,7 +8,7 @@ import { current, link } from "../state.js";
 /** What an update tells: its column, title, what the values are, and how they read.
  * @type {[string, string, string, ((value: number | null | undefined) => string)?][]} */
 const UPDATES = [
-  ["reward", "Reward", "mean of the attempts trained on"],
+  ["reward", "Reward of the batch", "attempts trained on"],
   ["loss", "Loss", ""],
   ["entropy", "Entropy", "nats per token"],
   ["kl", "KL from the sampling policy", "nats per token"],
@@ -40,6 +40,7 @@ export async function learning(runs) {
     linesFigure({ title, over: OVER[over], lines, show, floor: show === percent ? 0 : undefined }, note);
   const figures = [
     figure("Success on held-out tasks", "95 % intervals", lines((series) => series.success, "rate"), percent),
+    figure("Reward of all attempts", "masked ones apart; 95 %", lines((series) => series.played, "rate")),
     ...UPDATES.map(([key, title, note, show]) => figure(title, note, lines((series) => series.updates, key), show)),
     ...drawn.map(({ run, series }) => difficulty(drawn.length > 1 ? `: ${run}` : "", series.difficulty, over)),
     figure("Generated turns per minute", "", lines(({ seconds, rates }) => ({ seconds, ...rates }), "generated_turns_per_minute")),
@@ -60,5 +61,5 @@ function difficulty(whose, found, over) {
   const x = over === "seconds" ? found.seconds.map((value) => value / 3600) : found[over];
   const lines = ["hard", "middle", "easy"].map((name, k) => ({ name, color: PALETTE[[1, 3, 2][k]], x, y: found[name] }));
   return linesFigure({ title: `Trained by difficulty${whose}`, over: OVER[over], lines, show: percent, floor: 0 },
-    "red hard, yellow middle, green easy");
+    h("span.legend", {}, ...lines.map(({ name, color }) => swatch({ label: name, color }))));
 }

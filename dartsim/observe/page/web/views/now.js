@@ -28,7 +28,7 @@ function one(run, found, states, series) {
   const { name, state, clock: kind, run_seconds: done, of_seconds: whole, progress, eta_seconds: rest } = found;
   return h("section.stack", {},
     h("div.panel.head", {},
-      h("h1", {}, name, " ", badge(state), " ", h("small", {}, `${found.scheduler ?? ""}, seed ${found.seed ?? "–"}`)),
+      h("h1", {}, name, " ", badge(state), " ", h("small", {}, `${found.scheduler && found.scheduler !== name ? `${found.scheduler}, ` : ""}seed ${found.seed ?? "–"}`)),
       found.error && h("p.error", { role: "alert" }, found.error),
       found.verdict && h("p.verdict", {}, found.verdict),
       h("div.progress", {},
@@ -41,9 +41,8 @@ function one(run, found, states, series) {
     h("div.columns", {},
       h("div.panel.stack", {}, h("h2", {}, state === "running" ? "What they do now" : "What they did at last"),
         ...found.populations.map((population) => does(population, states.populations[population.name]))),
-      found.idle && h("div.panel.stack", {}, h("h2", {}, `Why they were idle, ${clock(found.idle.from_seconds)} to ${clock(found.idle.to_seconds)}`),
-        ...Object.entries(found.idle.populations).map(([key, causes]) =>
-          idle(states.populations[key].title, causes, states))),
+      found.idle && h("div.panel.stack", {}, h("h2", {}, `Where their time went, ${clock(found.idle.from_seconds)} to ${clock(found.idle.to_seconds)}`),
+        ...Object.entries(found.idle.populations).map(([key, causes]) => idle(states.populations[key], causes, states))),
       curves(series)),
     found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found.waiting, states)));
 }
@@ -53,7 +52,7 @@ function counts(found, series) {
   const last = (/** @type {any[] | undefined} */ values) => values?.findLast((value) => value !== null);
   const by = Object.fromEntries(found.counts.map(({ name, value }) => [name, value]));
   const { success, updates, utilization } = series ?? {}, rate = last(success?.rate);
-  const masked = Object.entries(by).filter(([name]) => name.startsWith("fault/")).reduce((sum, [, value]) => sum + value, 0);
+  const share = (count) => by.trajectories ? `${number(count ?? 0)} (${percent((count ?? 0) / by.trajectories)})` : undefined;
   /** @type {[string, string | undefined][]} */
   const all = [
     ["success on held-out tasks", rate === undefined ? undefined : `${percent(rate)} (${percent(last(success.low))} to ${percent(last(success.high))})`],
@@ -61,8 +60,9 @@ function counts(found, series) {
     ["desktops used", percent(found.figures.env_utilization ?? last(utilization?.env_utilization))],
     ["engines used", percent(found.figures.gpu_utilization ?? last(utilization?.gpu_utilization))],
     ["updates", number(by.updates ?? 0)],
-    ["attempts", number(by.attempts ?? 0)],
-    ["faults", number(masked)],
+    ["attempts", number(by.trajectories ?? 0)],
+    ["trained on", share(by.trained_trajectories)],
+    ["masked by faults", share(by["dropped/masked"])],
     ["alarms", found.alarms.length ? `${found.alarms.filter((alarm) => alarm.active).length} active of ${found.alarms.length}` : "none"],
   ];
   return /** @type {[string, string][]} */ (all.filter(([, value]) => value !== undefined && value !== "–"));
@@ -75,35 +75,48 @@ function alarms(run, alarms) {
   return h("div.panel", {}, h("h2", {}, "Alarms"), table("Alarms", ["#at", "", "what", "likely", "do"], rows.map((alarm) => [
     h("a", { href: viewLink(run, "schedule", around(alarm.at_seconds)) }, clock(alarm.at_seconds)),
     h(`span.badge.${alarm.active ? "bad" : "plain"}`, {}, alarm.active ? "active" : "over"),
-    alarm.message, alarm.likely ?? "", alarm.todo ?? ""])));
+    brief(alarm.message), alarm.likely ?? "", alarm.todo ?? ""])));
+}
+
+/** A long message's first part, with the rest behind a click. @param {string} message */
+function brief(message) {
+  const end = message.indexOf("; ", 40);
+  return message.length < 200 || end < 0 ? message : h("details", {}, h("summary", {}, message.slice(0, end)), message.slice(end + 2));
 }
 
 /** @param {any} population @param {any} members */
 const does = (population, members) => shareBar(members.title, members.states.map((state) => ({ ...state,
   share: (population.states[state.key] ?? 0) / population.size, note: number(population.states[state.key]) })), population.size);
 
-/** @param {string} title @param {any} causes @param {any} states */
-function idle(title, causes, states) {
+/** @param {{title: string}} population @param {any} causes @param {any} states */
+function idle({ title }, causes, states) {
   const work = causes[states.at_work] ?? 0, parts = states.causes.map((cause) => ({ ...cause, share: causes[cause.label] ?? 0 }));
   parts.push({ label: states.at_work, color: "var(--border)", share: work });
-  return shareBar(title, parts.filter((part) => part.share >= 0.0005), `${percent(1 - work)} of the time`);
+  return shareBar(title, parts.filter((part) => part.share >= 0.0005), `${percent(work)} at work; the rest because of`);
+}
+
+/** Whether it learns, by whether the intervals of the first and the last figure overlap. @param {any} success */
+function learns({ rate, low, high }) {
+  const last = rate.length - 1, [before, after] = [0, last].map((k) => `${percent(rate[k])} (${percent(low[k])} to ${percent(high[k])})`);
+  if (low[0] === null) return null;
+  const [word, sign] = low[last] > high[0] ? ["yes", "good"] : high[last] < low[0] ? ["no", "bad"] : ["not shown yet", "plain"];
+  return h("p", {}, h(`span.badge.${sign}`, {}, word), ` it went from ${before} to ${after}`);
 }
 
 /** Success or reward, and the rate, in small. @param {any} series */
 function curves(series) {
-  const { success, updates } = series ?? {}, hours = (values) => values.map((value) => value / 3600);
-  const learns = success?.rate?.length ? { title: "Success on held-out tasks", x: success.seconds, y: success.rate, low: success.low, high: success.high, dots: true }
-    : updates?.reward?.length && { title: "Reward", x: updates.seconds, y: updates.reward };
-  const rate = updates?.turns_per_minute?.length > 0 && { title: "Trained turns per minute", x: updates.seconds, y: updates.turns_per_minute };
-  const drawn = [learns, rate].filter(Boolean);
-  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), ...drawn.map(({ title, x, ...line }) =>
-    linesFigure({ title, over: "hours", floor: 0, size: 110, lines: [{ name: title, color: PALETTE[0], x: hours(x), ...line }],
-      show: line.dots ? percent : number })));
+  const { success, updates, played } = series ?? {}, drawn = [];
+  const [title, learning] = success?.rate?.length ? ["Success on held-out tasks", success] : ["Reward of all attempts", played];
+  if (learning?.rate?.length) drawn.push({ title, ...learning, y: learning.rate, dots: true });
+  if (updates?.turns_per_minute?.length) drawn.push({ title: "Trained turns per minute", seconds: updates.seconds, y: updates.turns_per_minute });
+  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), learning?.rate?.length > 1 && learns(learning),
+    ...drawn.map(({ title, seconds, y, low, high, dots }) => linesFigure({ title, over: "hours", floor: 0, size: 110,
+      lines: [{ name: title, color: PALETTE[0], x: seconds.map((value) => value / 3600), y, low, high, dots }], show: dots ? percent : number })));
 }
 
 /** @param {any[]} waiting @param {any} states */
-const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "for example"], waiting.map((wait) => {
+const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], waiting.map((wait) => {
   const members = states.populations[wait.population], state = members?.states.find(({ key }) => key === wait.state);
   return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label ?? wait.state], number(wait.count), wait.waits_for, wait.woken_by,
-    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)]];
+    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(wait.for_seconds)];
 }));

@@ -1,6 +1,6 @@
 // When each desktop, engine and the trainer did what, from days to one request.
 
-import { h, swatch } from "../dom.js";
+import { clock, h, morph, number, percent, swatch } from "../dom.js";
 import { lanesPlot } from "../draw/lanes.js";
 import { get } from "../source.js";
 import { current, note, viewLink } from "../state.js";
@@ -18,7 +18,8 @@ export async function schedule(runs) {
     h("div.bar-row", {}, h("span.muted", {}, "Wheel or pinch zooms, dragging moves, a click opens an attempt."),
       h("form", { onsubmit: jump }, h("label.field", {}, "Go to", h("input", { name: "at", placeholder: "03:12", size: 8 })))),
     ...drawn.map(({ run, lanes, states }) => h("figure.panel", {},
-      runs.length > 1 && h("figcaption", {}, h("b", {}, decodeURIComponent(run))), lanesPlot(data(run, lanes, states)))),
+      runs.length > 1 && h("figcaption", {}, h("b", {}, decodeURIComponent(run))), lanesPlot(data(run, lanes, states)),
+      inView(run, lanes, states, viewed() ?? [lanes.from, lanes.to]))),
     h("div.panel.key", {}, ...Object.values(drawn[0].states.populations).map((population) =>
       h("p.legend", {}, h("b", {}, population.title), ...population.states.map(swatch))),
       h("p.legend.muted", {}, "Above the lanes: v7 is the update that made version 7; red marks are faults, amber alarms, orange weight syncs. " +
@@ -37,21 +38,61 @@ function jump(event) {
 /** What the plot draws of a run's documents. @param {string} run @param {any} lanes @param {any} states
  * @returns {import("../draw/lanes.js").Lanes} */
 function data(run, lanes, states) {
-  const { from, to } = current();
   return {
     ...lanes,
     name: decodeURIComponent(run),
-    view: from && to ? [Number(from), Number(to)] : null,
+    view: viewed(),
     populations: lanes.populations.flatMap((population) => [{ ...population, ...states.populations[population.name] },
       ...why(population.name, lanes.idle, states.causes)]),
-    marks: lanes.marks.map(({ seconds, kind, label }) => ({ time: seconds, kind, label: label.replace(/^update /, "v") })),
+    marks: marks(lanes),
     load: async (id) => tracks(await get(`${run}/lanes/${id}`)),
     attempt: (attempt) => viewLink(run, "player", { attempt: String(attempt) }),
-    moved: ([from, to]) => {
+    moved: (view) => {
       clearTimeout(noting);
-      noting = setTimeout(() => current().view === "schedule" && note({ from: from.toFixed(2), to: to.toFixed(2) }), 200);
+      noting = setTimeout(() => {
+        if (current().view !== "schedule") return;
+        note({ from: view[0].toFixed(2), to: view[1].toFixed(2) });
+        const shown = document.getElementById(`view-${run}`);
+        if (shown) morph(shown, inView(run, lanes, states, view));
+      }, 200);
     },
   };
+}
+
+/** The stretch of time that the address names. @returns {[number, number] | null} */
+const viewed = () => current().from && current().to ? [Number(current().from), Number(current().to)] : null;
+
+/** Updates, weight syncs, alarms and ends of masked attempts, in order. @param {any} lanes
+ * @returns {import("../draw/lanes.js").Mark[]} */
+const marks = (lanes) => [
+  ...lanes.marks.map(({ seconds, kind, label }) => ({ time: seconds, kind, label: label.replace(/^update /, "v") })),
+  ...Object.entries(lanes.faults).flatMap(([label, times]) => times.map((time) => ({ time, kind: "fault", label }))),
+].sort((a, b) => a.time - b.time);
+
+/** What happened in the stretch of time that is in view, in words. @param {string} run @param {any} lanes @param {any} states
+ * @param {[number, number]} view */
+function inView(run, lanes, states, [from, to]) {
+  const faults = Object.entries(lanes.faults).map(([label, times]) => ({ label, count: times.filter((time) => time >= from && time <= to).length }))
+    .filter(({ count }) => count).sort((a, b) => b.count - a.count);
+  const others = lanes.marks.filter(({ seconds, kind }) => seconds >= from && seconds <= to && kind !== "sync").map(({ label }) => label);
+  const spent = lanes.populations.flatMap(({ name, levels }) => unusual(states.populations[name], levels.at(-1), from, to));
+  const sum = faults.reduce((total, { count }) => total + count, 0);
+  return h("div.legend.view", { id: `view-${run}`, role: "status" }, h("b", {}, `In view, ${clock(from)} to ${clock(to)}:`),
+    ...spent.map(({ title, state, share, usual }) => h("span", {}, `${title} `, swatch(state), ` ${percent(share)} `, h("small", {}, `of the time, ${percent(usual)} in the whole run`))),
+    h("span", {}, others.length > 4 ? `${others[0]} to ${others.at(-1)}` : others.join(", ")),
+    h("span", {}, lanes.faults_from > from && `${clock(lanes.faults_from)} and later: `, sum ? `${number(sum)} masked attempts: ${faults.slice(0, 4).map(({ label, count }) => `${label} ${count}`).join(", ")}${faults.length > 4 ? ", …" : ""}` : "no masked attempt"),
+    h("a", { href: viewLink(run, "attempts", { since: from.toFixed(0), until: to.toFixed(0) }) }, "attempts that ended then"));
+}
+
+/** The two states whose share differs most from that in the whole run. @param {any} population @param {any} level
+ * @param {number} from @param {number} to */
+function unusual({ title, states }, level, from, to) {
+  if (!level) return [];
+  const first = Math.max(0, Math.floor((from - level.from) / level.seconds)), here = level.shares.slice(first, Math.ceil((to - level.from) / level.seconds));
+  const mean = (bins, k) => bins.reduce((sum, bin) => sum + bin[k], 0) / (bins.length || 1);
+  const found = states.map((state, k) => ({ title, state, share: mean(here, k), usual: mean(level.shares, k) }));
+  return found.filter(({ share, usual }) => here.length && Math.abs(share - usual) > 0.03)
+    .sort((a, b) => Math.abs(b.share - b.usual) - Math.abs(a.share - a.usual)).slice(0, 2);
 }
 
 /** A band with the causes for which a population was idle, where they are known. @param {string} name @param {any} idle
