@@ -382,7 +382,12 @@ def runs_table(figures: Figures) -> Rows:
 def score_table(figures: Figures) -> Rows:
     """The study's own figures, beside their aims."""
     drifts = ", ".join(f"{title} {figures['drift'][name]:.0%}" for title, (name, _) in SHOWN.items())
-    named = "inconclusive" if not figures["best_conclusive"] else str(figures["best"] == figures["best_predicted"])
+    trained = {row["name"]: row["figures"].get(BEST_BY, {}).get("measured") for row in figures["configurations"]}
+    most, chosen = (trained.get(figures[name]) for name in ("best", "best_predicted"))
+    named = "–"
+    if most and chosen:
+        open_ended = chosen < most <= chosen * (1.0 + figures["drift"][BEST_BY])
+        named = "inconclusive" if open_ended else f"{chosen / most:.0%} of the most"
     rows = [
         ("configurations run", "{num_configurations}", "at least 12"),
         ("median error over eight figures", "{median_error:.0%}", "at most 5%"),
