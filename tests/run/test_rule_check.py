@@ -146,5 +146,5 @@ def test_a_broken_rule_is_told_what_is_wrong(rule, said):
 
 
 def test_what_is_no_rule_is_refused():
-    with pytest.raises(TypeError, match="wanted a subclass of Router, AdmissionRule"):
+    with pytest.raises(TypeError, match="wanted a subclass of Router, LendingRule"):
         dartsim.check_rule(dict)
