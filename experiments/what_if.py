@@ -4,7 +4,8 @@ python -m experiments.what_if --predict          measures one run and predicts t
 python -m experiments.what_if --record           runs them, once their predictions are committed: a minute each
 python -m experiments.what_if --quick            the same keys from short runs of two configurations
 
-All runs are real: a tiny model in threads of this process, its learner, and mock desktops, by the machine's clock.
+All runs are real: a tiny model in threads of this process, its learner, and mock desktops whose steps take a tenth of a
+second (``experiments.paced_desktops``), by the machine's clock.
 Predictions are twins of the configurations on the profile of the measured run alone, which also replay its outcomes.
 An interval of 90 % contains the seeds, the profiles of parts of that run, and the error of its own twin. The
 configurations run in random order; the measured one is repeated first, in the middle and last: what its repetitions
@@ -31,6 +32,7 @@ import numpy as np
 from dartsim.config import Config
 from dartsim.config.settings import merge
 from dartsim.core.errors import ConfigError
+from dartsim.core.plugins import use_plugin
 from dartsim.lab.measure import Measurement, TimingTable, answered_by
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.sweep import ArmRun, InProcess, sweep
@@ -67,6 +69,7 @@ def configurations(*, quick: bool) -> dict[str, Mapping[str, Any]]:
 
 def settings(seed: int, options: Options, seconds: float | None, changes: Sequence[str] = ()) -> Config:
     """Return a configuration of this length; None: the measured run's."""
+    use_plugin("experiments.paced_desktops")
     minutes = None if seconds is None else seconds / 60.0
     return config("what_if", seed, quick=options.quick, minutes=minutes, changes=changes)
 
