@@ -229,8 +229,14 @@ class CheckedWorker:
 
     async def release(self) -> None:
         """Give a lent GPU back; then it serves nothing until a load."""
+        monitor = self._monitor
+        monitor.note("release", worker=self.index)
+        if self._loading:
+            monitor.fail("I10", f"worker {self.index} was told to give its GPU back during a load")
         self.usable = False
-        await cast(LentWorker, self._inner).release()
+        limit = monitor.config.rollout.limits.load_seconds
+        with monitor.call(self, f"release of {self.index}", limit, self._node):
+            await cast(LentWorker, self._inner).release()
 
 
 class CheckedLearner:
