@@ -339,7 +339,7 @@ class SystemChecks:
         if size != "all" and taken > size:
             monitor.fail("I10", f"{taken} workers change weights at once, {size} may")
         trainer = self._system.recorder.trainer.tracks[0].state
-        held = [slot.index for slot in pool.lent if slot.track.state != EngineState.OFF]
+        held = [engine.index for engine in self._engines[len(pool.workers) - len(pool.lent) :] if engine.holds_gpu]
         if held and trainer != TrainerState.LENT:
             monitor.fail("I10", f"workers {held} hold the trainer's GPUs while it is {TrainerState(trainer).name}")
 
