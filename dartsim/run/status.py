@@ -80,6 +80,8 @@ class SystemStatus(StatusSource):
         pool = self.pool
         worker = pool.workers[index]
         state = worker.track.state
+        if state == EngineState.OFF:
+            return "its GPU is the trainer's, which lends it while it waits for data"
         text = f"version {worker.version}"
         if state in (EngineState.LOADING, EngineState.DRAINING) or worker.version < pool.sync.target:
             text = f"version {worker.version}, loads version {pool.sync.target}"
@@ -101,7 +103,8 @@ class SystemStatus(StatusSource):
 
     def _behind(self) -> str:
         pool = self.pool
-        lacking = [str(worker.index) for worker in pool.workers if worker.version < pool.sync.target]
+        here = [worker for worker in pool.workers if worker.track.state != EngineState.OFF]
+        lacking = [str(worker.index) for worker in here if worker.version < pool.sync.target]
         if not lacking:
             return ""
         who = f"engine {lacking[0]} lacks" if len(lacking) == 1 else f"engines {', '.join(lacking)} lack"
