@@ -119,6 +119,7 @@ def _refuse_missing(folder: Path) -> None:
 def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
     """List runs: these, or all below the root."""
     from dartsim.cli.live import site_of
+    from dartsim.observe.page.runs import UNREADABLE
 
     rows = site_of(folders, root).get(["runs"])
     console = result(rows, json_file)
@@ -137,6 +138,9 @@ def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
             )
         )
     console.print(table(["run", "state", "#time", "#success"], cells))
+    for row in rows:
+        if row["state"] == UNREADABLE:
+            errors.say(row["error"])
 
 
 def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: bool) -> None:
@@ -156,10 +160,11 @@ def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: boo
 def _write_trace(folder: Path, target: Path) -> None:
     import gzip
 
+    from dartsim.observe.page.run_state import read_status
     from dartsim.observe.perfetto import perfetto
     from dartsim.observe.rundir import write_bytes
 
-    _refuse_missing(folder)
+    read_status(folder)  # refuses what is no run of this format
     # No timestamp in the header, so that the same run writes the same bytes.
     write_bytes(target, gzip.compress(json.dumps(perfetto(folder), separators=(",", ":")).encode(), mtime=0))
     out.say(f"trace: {target.resolve()}; open it in https://ui.perfetto.dev")
@@ -184,9 +189,10 @@ def _show(folder: Path, json_file: str | None) -> None:
 
 def _export(folder: Path, attempt: int | None, gif: Path | None, osworld: Path | None) -> None:
     """Write recorded attempts as a GIF, or in OSWorld's layout."""
+    from dartsim.observe.page.run_state import read_status
     from dartsim.run.attempt_export import export_gif, export_osworld  # they need numpy
 
-    _refuse_missing(folder)
+    read_status(folder)  # refuses what is no run of this format
     if gif is not None:
         if attempt is None:
             raise ConfigError("--gif writes one attempt: name it with --attempt N")

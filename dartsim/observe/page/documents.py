@@ -114,8 +114,9 @@ class RunDocuments:
 
         Raises:
             KeyError: If there is none of this name.
-            ConfigError: If the directory is not a run's, or a file that it needs is damaged.
+            ConfigError: If the directory is not a run's, has another format, or a file that it needs is damaged.
         """
+        self._status()
         name, _, rest = path.partition("/")
         if name == "lanes" and rest:
             return self.chunk(rest)
