@@ -1,10 +1,10 @@
 """``GroupLedger``: every group and attempt of a run, from its admission until it is trained or dropped.
 
-                 next_attempt          complete             lease           train
-    (a task) ------> open ---------------> ready ----------> leased ---------> trained --publish--> published
-                      | withdraw,            | drop_stale     | release
-                      v lose                 v                +------> ready
-                   dropped                dropped
+               begin         complete      lease, release       train            publish
+    (a task) ------> open -------------> ready <--------> leased -------> trained --------> published
+                      | complete,          | drop_stale
+                      v withdraw           v
+                   dropped              dropped
 
 An attempt of an open group runs, then it is collected or, if it is masked, dropped; it goes on with its group. Every
 change is reported to the store and the recorder.
@@ -221,7 +221,8 @@ class GroupLedger:
         """Drop an open group; return the numbers of its running attempts."""
         self._close(group)
         self.drop(tuple(group.usable), reason)
-        self._dropped_whole(group.task, reason)
+        if reason is Drop.STALE:
+            self._offer_again(group.task)
         running = [attempt.id for attempt in self.running.values() if attempt.group == group.id]
         self.withdrawn.update(dict.fromkeys(running, reason))
         return running
@@ -247,9 +248,9 @@ class GroupLedger:
         if group in self._replace:
             self._replace = deque(other for other in self._replace if other is not group)
 
-    def _dropped_whole(self, task: Task, reason: Drop) -> None:
+    def _offer_again(self, task: Task) -> None:
         """Offer the task of a stale group again, if the staleness rule says so."""
-        if reason is Drop.STALE and self._rules.staleness.parameters.requeue:
+        if self._rules.staleness.parameters.requeue:
             self._again.append(task)
 
     # -- ready groups and batches
@@ -342,7 +343,7 @@ class GroupLedger:
                 kept.append(Group(group.id, group.task, left, group.ready))
             else:
                 self.drop(group.own, Drop.STALE)
-                self._dropped_whole(group.task, Drop.STALE)
+                self._offer_again(group.task)
         self._num_fresh = len(kept)
 
     def drop_unused(self) -> None:

@@ -265,7 +265,7 @@ class DataManager:
             return True
         enough = (
             self._rules.publish_wait == "running"
-            or len(self.ledger.ready) >= self._rules.batch_rule.parameters.min_groups
+            or self.num_ready >= self._rules.batch_rule.parameters.min_groups
         )
         return not self.ledger.open and enough
 
