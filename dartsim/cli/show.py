@@ -119,7 +119,6 @@ def _refuse_missing(folder: Path) -> None:
 def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
     """List runs: these, or all below the root."""
     from dartsim.cli.live import site_of
-    from dartsim.observe.page.runs import UNREADABLE
 
     rows = site_of(folders, root).get(["runs"])
     console = result(rows, json_file)
@@ -138,6 +137,13 @@ def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
             )
         )
     console.print(table(["run", "state", "#time", "#success"], cells))
+    _say_unreadable(rows)
+
+
+def _say_unreadable(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Say why runs of a list cannot be read."""
+    from dartsim.observe.page.runs import UNREADABLE
+
     for row in rows:
         if row["state"] == UNREADABLE:
             errors.say(row["error"])
@@ -154,6 +160,7 @@ def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: boo
     with reading(folders[0] if len(folders) == 1 else root):
         documents = site_documents(site_of(folders, root), pictures=pictures)
     write_text(target, page_file(documents))
+    _say_unreadable(documents["runs"])
     errors.say(f"page: {target.resolve().as_uri()}")
 
 
