@@ -25,8 +25,6 @@ CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
 MIN_SHOWN = 224
 """Smaller frames are enlarged by an integer factor to about this many pixels."""
-
-
 FRAME_SECONDS = 0.8
 
 
