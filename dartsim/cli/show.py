@@ -116,6 +116,17 @@ def _refuse_missing(folder: Path) -> None:
         raise ConfigError(f"{folder} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
 
 
+def _refuse_format(folder: Path) -> None:
+    """Refuse what is no run, or of another format; a case of ``dartsim fuzz`` has no status."""
+    from dartsim.observe.page.run_state import read_status
+    from dartsim.observe.rundir import STATUS, read_run
+
+    if (folder / STATUS).exists():
+        read_status(folder)
+    else:
+        read_run(folder)
+
+
 def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
     """List runs: these, or all below the root."""
     from dartsim.cli.live import site_of
@@ -167,11 +178,10 @@ def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: boo
 def _write_trace(folder: Path, target: Path) -> None:
     import gzip
 
-    from dartsim.observe.page.run_state import read_status
     from dartsim.observe.perfetto import perfetto
     from dartsim.observe.rundir import write_bytes
 
-    read_status(folder)  # refuses what is no run of this format
+    _refuse_format(folder)
     # No timestamp in the header, so that the same run writes the same bytes.
     write_bytes(target, gzip.compress(json.dumps(perfetto(folder), separators=(",", ":")).encode(), mtime=0))
     out.say(f"trace: {target.resolve()}; open it in https://ui.perfetto.dev")
@@ -196,10 +206,9 @@ def _show(folder: Path, json_file: str | None) -> None:
 
 def _export(folder: Path, attempt: int | None, gif: Path | None, osworld: Path | None) -> None:
     """Write recorded attempts as a GIF, or in OSWorld's layout."""
-    from dartsim.observe.page.run_state import read_status
     from dartsim.run.attempt_export import export_gif, export_osworld  # they need numpy
 
-    read_status(folder)  # refuses what is no run of this format
+    _refuse_format(folder)
     if gif is not None:
         if attempt is None:
             raise ConfigError("--gif writes one attempt: name it with --attempt N")
