@@ -92,7 +92,7 @@ class SystemStatus(StatusSource):
     def _trainer_detail(self) -> str:
         """Return what the trainer is doing, or what its next batch lacks."""
         state = self.recorder.trainer.tracks[0].state
-        if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
+        if state in (TrainerState.WAIT_DATA, TrainerState.LENT, TrainerState.WAIT_PUBLISH):
             waits = self.data.status()
             return waits.publication() if self.data.holds_publication else waits.batch()
         if state == TrainerState.DOWN:
