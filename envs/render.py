@@ -25,9 +25,10 @@ CAPTION_INK = (255, 255, 255)
 CAPTION_PAPER = (28, 28, 34)
 MIN_SHOWN = 224
 """Smaller frames are enlarged by an integer factor to about this many pixels."""
+FRAME_SECONDS = 0.8
 
 
-def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "pyautogui", caption: str = "") -> Frame:
+def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "pyautogui") -> Image:
     """Return a frame with an action drawn on it and its text below.
 
     A click is a ring with a dot, a drag a line between two rings, a scroll a ring.
@@ -37,7 +38,7 @@ def draw_action(frame: Frame, action: str, *, grammar: str | ActionGrammar = "py
     shown = _picture(frame.repeat(scale, axis=0).repeat(scale, axis=1))
     reader = make_grammar(grammar, width, height) if isinstance(grammar, str) else grammar
     _mark(shown, _read(reader, action), scale)
-    return np.concatenate([np.asarray(shown), _caption(caption or action, shown.width)])
+    return _picture(np.concatenate([np.asarray(shown), _caption(action, shown.width)]))
 
 
 def episode_gif(
@@ -46,8 +47,6 @@ def episode_gif(
     path: Path | str,
     *,
     grammar: str | ActionGrammar = "pyautogui",
-    frame_seconds: float = 0.8,
-    end: str = "",
 ) -> None:
     """Write an episode as an animated GIF.
 
@@ -56,8 +55,6 @@ def episode_gif(
         actions: The action on each.
         path: File to write.
         grammar: Of the actions.
-        frame_seconds: Duration of a frame.
-        end: Written below the last frame, if there is one after the last action.
 
     Raises:
         ValueError: If frames and actions do not fit together.
@@ -68,17 +65,16 @@ def episode_gif(
             f"wanted a frame before each action and at most one after the last, got {len(frames)} frames and "
             f"{len(actions)} actions"
         )
-    words, captions = [*actions, *[""] * after], [*actions, *[end] * after]
     pictures = [
-        _picture(draw_action(frame, word, grammar=grammar, caption=caption))
-        for frame, word, caption in zip(frames, words, captions, strict=True)
+        draw_action(frame, action, grammar=grammar)
+        for frame, action in zip(frames, [*actions, *[""] * after], strict=True)
     ]
     pictures[0].save(
         path,
         format="GIF",
         save_all=True,
         append_images=pictures[1:],
-        duration=max(20, round(frame_seconds * 1000)),
+        duration=round(FRAME_SECONDS * 1000),
         loop=0,
     )
 

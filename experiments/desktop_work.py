@@ -551,7 +551,7 @@ def lost_records(
     An admitted attempt is handed over, or the store knows that it runs: then ``dartsim run`` makes it again, and
     what is printed of it after the end is not kept.
     """
-    running = {number for _, number, *_ in scheduler.get("running", ())}  # as `save_attempt` writes them
+    running = {number for _, number, *_ in scheduler.get("running", ())}  # as `_save_attempt` writes them
     lost = set(range(scheduler.get("admitted", 0))) - running - set(stored)
     ended = printed.keys() - running
     return lost | {attempt for attempt in ended if attempt not in stored or stored[attempt] != printed[attempt]}

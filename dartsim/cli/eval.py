@@ -248,7 +248,8 @@ def _cells(row: Mapping[str, Any], ks: Sequence[str]) -> list[str]:
 
 
 def _evaluated_config(file: Path | None, overrides: Sequence[str]) -> Config:
-    """Return the configuration, without a learner's processes, and for an endpoint without modeled desktops."""
+    """Return the configuration, without a learner and its GPUs, and for an endpoint without modeled desktops."""
+    overrides = [*overrides, "rollout.lending.engines=0"]
     backend = _load(file, overrides).backend
     # Modeled desktops and engines take virtual time, as in the run, if nothing beside them is real.
     modeled = backend.desktop_backend.modeled and backend.engine_backend.modeled

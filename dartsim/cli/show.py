@@ -116,6 +116,17 @@ def _refuse_missing(folder: Path) -> None:
         raise ConfigError(f"{folder} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
 
 
+def _refuse_format(folder: Path) -> None:
+    """Refuse what is no run, or of another format; a case of ``dartsim fuzz`` has no status."""
+    from dartsim.observe.page.run_state import read_status
+    from dartsim.observe.rundir import STATUS, read_run
+
+    if (folder / STATUS).exists():
+        read_status(folder)
+    else:
+        read_run(folder)
+
+
 def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
     """List runs: these, or all below the root."""
     from dartsim.cli.live import site_of
@@ -137,6 +148,16 @@ def _list(folders: Sequence[Path], root: Path, json_file: str | None) -> None:
             )
         )
     console.print(table(["run", "state", "#time", "#success"], cells))
+    _say_unreadable(rows)
+
+
+def _say_unreadable(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Say why runs of a list cannot be read."""
+    from dartsim.observe.page.runs import UNREADABLE
+
+    for row in rows:
+        if row["state"] == UNREADABLE:
+            errors.say(row["error"])
 
 
 def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: bool) -> None:
@@ -150,6 +171,7 @@ def _write_page(folders: Sequence[Path], root: Path, target: Path, pictures: boo
     with reading(folders[0] if len(folders) == 1 else root):
         documents = site_documents(site_of(folders, root), pictures=pictures)
     write_text(target, page_file(documents))
+    _say_unreadable(documents["runs"])
     errors.say(f"page: {target.resolve().as_uri()}")
 
 
@@ -159,7 +181,7 @@ def _write_trace(folder: Path, target: Path) -> None:
     from dartsim.observe.perfetto import perfetto
     from dartsim.observe.rundir import write_bytes
 
-    _refuse_missing(folder)
+    _refuse_format(folder)
     # No timestamp in the header, so that the same run writes the same bytes.
     write_bytes(target, gzip.compress(json.dumps(perfetto(folder), separators=(",", ":")).encode(), mtime=0))
     out.say(f"trace: {target.resolve()}; open it in https://ui.perfetto.dev")
@@ -186,7 +208,7 @@ def _export(folder: Path, attempt: int | None, gif: Path | None, osworld: Path |
     """Write recorded attempts as a GIF, or in OSWorld's layout."""
     from dartsim.run.attempt_export import export_gif, export_osworld  # they need numpy
 
-    _refuse_missing(folder)
+    _refuse_format(folder)
     if gif is not None:
         if attempt is None:
             raise ConfigError("--gif writes one attempt: name it with --attempt N")

@@ -130,11 +130,14 @@ def scheduler_rules(config: Config) -> Iterator[str]:
             f"rollout.lending.engines = {lent} needs engines that give their GPUs back, and those of backend.workers = "
             f'"{config.backend.workers}" do not. Set rollout.lending.engines = 0.'
         )
-    if lent and admission.ready_batches is not None and round(admission.ready_batches * size) < ahead:
-        yield (
-            f"rollout.lending.engines = {lent} may wait for {ahead} ready groups, and curation.admission.ready_batches "
-            f"= {admission.ready_batches:g} lets fewer be ready. Set it to at least {ahead / size:g}, or to none."
-        )
+    for name in ("ready_batches", "waiting_batches"):
+        batches, wanted = getattr(admission, name), needed * updates
+        if lent and batches is not None and round(batches * size) < wanted:
+            yield (
+                f"rollout.lending.engines = {lent} may wait until {wanted} groups are ready, and "
+                f"curation.admission.{name} = {batches:g} lets no more than {round(batches * size)} be: the trainer "
+                f"would wait forever. Set it to at least {wanted / size:g}, or to none."
+            )
     tasks = curation.task_filter
     if tasks.min_mean > tasks.max_mean:
         yield (

@@ -1,10 +1,10 @@
 """``GroupLedger``: every group and attempt of a run, from its admission until it is trained or dropped.
 
-                 next_attempt          complete             lease           train
-    (a task) ------> open ---------------> ready ----------> leased ---------> trained --publish--> published
-                      | withdraw,            | drop_stale     | release
-                      v lose                 v                +------> ready
-                   dropped                dropped
+               begin         complete      lease, release       train            publish
+    (a task) ------> open -------------> ready <--------> leased -------> trained --------> published
+                      | complete,          | drop_stale
+                      v withdraw           v
+                   dropped              dropped
 
 An attempt of an open group runs, then it is collected or, if it is masked, dropped; it goes on with its group. Every
 change is reported to the store and the recorder.
@@ -69,7 +69,7 @@ class OpenGroup:
         return self.finished == self.planned
 
 
-COUNTS = ("id", "size", "admitted", "finished", "replaced", "turn_limit", "repeated")
+_COUNTS = ("id", "size", "admitted", "finished", "replaced", "turn_limit", "repeated")
 """Fields of an open group that are numbers."""
 
 
@@ -221,7 +221,8 @@ class GroupLedger:
         """Drop an open group; return the numbers of its running attempts."""
         self._close(group)
         self.drop(tuple(group.usable), reason)
-        self._dropped_whole(group.task, reason)
+        if reason is Drop.STALE:
+            self._offer_again(group.task)
         running = [attempt.id for attempt in self.running.values() if attempt.group == group.id]
         self.withdrawn.update(dict.fromkeys(running, reason))
         return running
@@ -247,9 +248,9 @@ class GroupLedger:
         if group in self._replace:
             self._replace = deque(other for other in self._replace if other is not group)
 
-    def _dropped_whole(self, task: Task, reason: Drop) -> None:
+    def _offer_again(self, task: Task) -> None:
         """Offer the task of a stale group again, if the staleness rule says so."""
-        if reason is Drop.STALE and self._rules.staleness.parameters.requeue:
+        if self._rules.staleness.parameters.requeue:
             self._again.append(task)
 
     # -- ready groups and batches
@@ -342,7 +343,7 @@ class GroupLedger:
                 kept.append(Group(group.id, group.task, left, group.ready))
             else:
                 self.drop(group.own, Drop.STALE)
-                self._dropped_whole(group.task, Drop.STALE)
+                self._offer_again(group.task)
         self._num_fresh = len(kept)
 
     def drop_unused(self) -> None:
@@ -395,7 +396,7 @@ class GroupLedger:
             "admitted": self.admitted,
             "trained": self.trained,
             "dropped": self.dropped,
-            "running": [save_attempt(attempt) for attempt in self.running.values()],
+            "running": [_save_attempt(attempt) for attempt in self.running.values()],
             "drawn": self._drawn,
             "groups": self._begun,
             "newest": None if self._newest is None else self._newest.id,
@@ -403,8 +404,8 @@ class GroupLedger:
             "open": [_save_open(group) for group in self.open.values()],
             "again": [task.id for task in self._again],
             "order": self._rules.order.state(),
-            "eligible": [save_group(group) for group in self.ready],
-            "leased": [save_group(group) for group in self.leased_groups],
+            "eligible": [_save_group(group) for group in self.ready],
+            "leased": [_save_group(group) for group in self.leased_groups],
         }
 
     def restore(self, saved: Mapping[str, Any], stored: Restored, tasks: Mapping[str, Task], *, now: float) -> None:
@@ -425,8 +426,8 @@ class GroupLedger:
         self._replace = deque(self.open[number] for number in saved["replace"] if number in self.open)
         untrained = [known[number] for number in stored.untrained if number in known]
         self.ready = [
-            *regroup(untrained, now),
-            *(read_group(group, tasks[group["task"]], known) for group in (*saved["leased"], *saved["eligible"])),
+            *_regroup(untrained, now),
+            *(_read_group(group, tasks[group["task"]], known) for group in (*saved["leased"], *saved["eligible"])),
         ]
         self._drop_lost(stored)
         self._drop_undone()
@@ -459,31 +460,28 @@ class GroupLedger:
             opened.usable = [t for t in opened.usable if t not in undone_of_group]
 
 
-def save_attempt(attempt: Attempt) -> list[Any]:
-    """Return a running attempt as a list."""
+def _save_attempt(attempt: Attempt) -> list[Any]:
     numbers = [attempt.id, attempt.group, attempt.index, attempt.seed, attempt.turn_limit, attempt.version]
     return [attempt.task.id, *numbers]
 
 
 def read_attempt(saved: Sequence[Any], tasks: Mapping[str, Task]) -> Attempt:
-    """Return the attempt that ``save_attempt`` saved."""
+    """Return the running attempt that a state has as a list."""
     task, number, group, index, seed, turn_limit, version = saved
     return Attempt(number, tasks[task], group, index, seed, turn_limit, version)
 
 
-def save_group(group: Group) -> dict[str, Any]:
-    """Return a complete group as a mapping."""
+def _save_group(group: Group) -> dict[str, Any]:
     attempts = [trajectory.attempt.id for trajectory in group.trajectories]
     return {"id": group.id, "task": group.task.id, "ready": group.ready, "attempts": attempts}
 
 
-def read_group(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> Group:
-    """Return the group that ``save_group`` saved, with its readable trajectories."""
+def _read_group(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> Group:
     members = tuple(trajectories[number] for number in saved["attempts"] if number in trajectories)
     return Group(saved["id"], task, members, saved["ready"])
 
 
-def regroup(trajectories: Sequence[Trajectory], ready: float) -> list[Group]:
+def _regroup(trajectories: Sequence[Trajectory], ready: float) -> list[Group]:
     """Return trajectories whose groups are in no document, in groups again, ordered by group."""
     members: dict[int, list[Trajectory]] = {}
     for trajectory in sorted(trajectories, key=lambda trajectory: trajectory.attempt.id):
@@ -493,7 +491,7 @@ def regroup(trajectories: Sequence[Trajectory], ready: float) -> list[Group]:
 
 def _save_open(group: OpenGroup) -> dict[str, Any]:
     return {
-        **{name: getattr(group, name) for name in COUNTS},
+        **{name: getattr(group, name) for name in _COUNTS},
         "task": group.task.id,
         "usable": [trajectory.attempt.id for trajectory in group.usable],
         "again": group.again,
@@ -502,7 +500,7 @@ def _save_open(group: OpenGroup) -> dict[str, Any]:
 
 def _read_open(saved: Mapping[str, Any], task: Task, trajectories: Mapping[int, Trajectory]) -> OpenGroup:
     return OpenGroup(
-        **{name: saved[name] for name in COUNTS},
+        **{name: saved[name] for name in _COUNTS},
         task=task,
         usable=[trajectories[number] for number in saved["usable"] if number in trajectories],
         again=[(index, seed) for index, seed in saved["again"]],

@@ -263,10 +263,7 @@ class DataManager:
     def _may_publish(self) -> bool:
         if self._rules.publish_wait == "nothing":
             return True
-        enough = (
-            self._rules.publish_wait == "running"
-            or len(self.ledger.ready) >= self._rules.batch_rule.parameters.min_groups
-        )
+        enough = self._rules.publish_wait == "running" or self.num_ready >= self._rules.batch_rule.parameters.min_groups
         return not self.ledger.open and enough
 
     def _wake_publisher(self) -> None:

@@ -149,7 +149,7 @@ class CheckedWorker:
         self.engine = engine
         self.index = engine.index
         self.version = version
-        self.usable = True
+        self.usable = self.holds_gpu = engine.index < monitor.config.rollout.num_workers  # the others are not lent yet
         self.live = 0
         self._inner = inner
         self._node = Node(f"worker-{engine.index}")
@@ -218,6 +218,7 @@ class CheckedWorker:
         if mode.drains and self.live:
             monitor.fail("I10", f"worker {self.index} was to be drained and loads with {self.live} live requests")
         self._loading, self.usable, self._newest = True, False, version
+        self.holds_gpu = True
         limit = monitor.config.rollout.limits.load_seconds
         try:
             with monitor.call(self, f"load {version} on {self.index}", limit, self._node):
@@ -229,8 +230,15 @@ class CheckedWorker:
 
     async def release(self) -> None:
         """Give a lent GPU back; then it serves nothing until a load."""
+        monitor = self._monitor
+        monitor.note("release", worker=self.index)
+        if self._loading:
+            monitor.fail("I10", f"worker {self.index} was told to give its GPU back during a load")
         self.usable = False
-        await cast(LentWorker, self._inner).release()
+        limit = monitor.config.rollout.limits.load_seconds
+        with monitor.call(self, f"release of {self.index}", limit, self._node):
+            await cast(LentWorker, self._inner).release()
+        self.holds_gpu = False
 
 
 class CheckedLearner:

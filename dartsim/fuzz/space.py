@@ -449,10 +449,9 @@ def _possible(config: Config) -> Config:
     if rollout.lockstep and not config.trainer.wait_for_sync:
         rollout = rollout.replace(sync={"workers_at_a_time": "all"})
     config = config.replace(curation=curation, rollout=rollout)
-    least = curation.batch.min_groups
-    config = _admitting(config, waiting_batches=least, open_batches=1)
-    ahead = groups_of_publication(config)
-    return _admitting(config, ahead_batches=ahead, ready_batches=ahead if rollout.lending.engines else least)
+    least = curation.batch.min_groups * (every if rollout.lending.engines else 1)
+    config = _admitting(config, waiting_batches=least, ready_batches=least, open_batches=1)
+    return _admitting(config, ahead_batches=groups_of_publication(config))
 
 
 def _admitting(config: Config, **least: int) -> Config:

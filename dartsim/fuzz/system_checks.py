@@ -338,6 +338,10 @@ class SystemChecks:
         taken = sum(slot.track.state in GONE and not slot.out_of_rotation for slot in pool.workers)
         if size != "all" and taken > size:
             monitor.fail("I10", f"{taken} workers change weights at once, {size} may")
+        trainer = self._system.recorder.trainer.tracks[0].state
+        held = [engine.index for engine in self._engines[len(pool.workers) - len(pool.lent) :] if engine.holds_gpu]
+        if held and trainer != TrainerState.LENT:
+            monitor.fail("I10", f"workers {held} hold the trainer's GPUs while it is {TrainerState(trainer).name}")
 
     def _moving(self, since: float) -> None:
         """Check that every component has made progress since a time."""
@@ -349,13 +353,16 @@ class SystemChecks:
                 monitor.fail("I11", f"slot {track.index} is {DesktopState(track.state).name} since t={track.since:g}")
         trainer = self._system.recorder.trainer.tracks[0]
         # Data may take long: the tasks determine how many groups are dropped.
-        for_data = trainer.state == TrainerState.WAIT_DATA or self._system.data.holds_publication
+        lends = trainer.state == TrainerState.LENT
+        for_data = lends or trainer.state == TrainerState.WAIT_DATA or self._system.data.holds_publication
         if trainer.since < since and not for_data:
             monitor.fail("I11", f"the trainer is {TrainerState(trainer.state).name} since t={trainer.since:g}")
         while len(self._targets) > 1 and self._targets[1][0] < since:
             self._targets.popleft()
         target = self._targets[0][1]
-        for worker in self._system.pool.workers:
+        pool = self._system.pool
+        lent = lends and trainer.since < since
+        for worker in pool.workers if lent else pool.workers[: len(pool.workers) - len(pool.lent)]:
             if worker.version < target or (not worker.routable and worker.track.since < since):
                 monitor.fail("I11", f"worker {worker.index} does not serve version {target} since t={since:g}")
 

@@ -60,7 +60,7 @@ def trainer_bound(prepared: PreparedRun, turns_per_update: float, tokens_per_tur
 
 
 def engine_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
-    """Return the turns per minute of engines that are always full and never load weights."""
+    """Return the turns per minute of engines, lent ones too, that are always full and never load weights."""
     config, engine = prepared.config, prepared.config.cluster.engine
     most = max(1, ceil(config.rollout.num_envs / config.rollout.num_workers))
     if engine.model == "fluid":
@@ -68,7 +68,7 @@ def engine_bound(prepared: PreparedRun, turns_per_trajectory: float) -> float:
     else:
         most = min(most, engine.max_batch) if engine.model == "batch" else most
         seconds = engine.request_seconds + engine.batch_seconds / most
-    return 60.0 * config.rollout.num_workers / seconds if seconds > 0.0 else inf
+    return 60.0 * config.rollout.num_engines / seconds if seconds > 0.0 else inf
 
 
 def least_seconds(prepared: PreparedRun, turns_per_trajectory: float, most: int) -> float:

@@ -121,7 +121,7 @@ class Alarms:
     def _trainer_starved(self) -> Finding | None:
         recorder = self._recorder
         track = recorder.trainer.tracks[0]
-        if track.state != TrainerState.WAIT_DATA:
+        if track.state not in (TrainerState.WAIT_DATA, TrainerState.LENT):
             return None
         since = track.since - recorder.started
         times = [record.time for record in list(recorder.updates)[-INTERVALS:]]

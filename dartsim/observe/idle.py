@@ -125,7 +125,7 @@ def _desktops(counts: Counts) -> ByCause:
 def _not_admitted(counts: Counts, desktops: Counts, by_cause: ByCause) -> None:
     """Add desktops that are not admitted to the cause that the trainer's state determines."""
     for state in TrainerState:
-        limited = state in (TrainerState.WAIT_DATA, TrainerState.OFF)
+        limited = state in (TrainerState.WAIT_DATA, TrainerState.LENT, TrainerState.OFF)
         cause = D.WAIT_ADMISSION.info.label if limited else state.info.label
         _add(by_cause, cause, desktops * counts[FIRST_ROW["trainer"] + state])
 

@@ -31,7 +31,7 @@ STATUS = "status.json"
 METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
 IDLE = "idle.json"
 TOKENS = "tokens.json.gz"
-FORMAT = 1
+FORMAT = 2
 """Version of a run's folder, which ``docs/run-directory.md`` describes; raised whenever one of its files changes."""
 STUDY, STUDY_PAGE = "study.json", "study.html"
 """Files in the folder of a comparison or search: its document ``study``, and its page."""

@@ -46,7 +46,8 @@ class GuardedWorker:
         try:
             await cast(LentWorker, self._worker).release()
         except BaseException as error:
-            raise worker_fault(error) from None
+            fault = worker_fault(error)
+            raise fault from fault.__cause__
 
 
 def guard(workers: Sequence[PolicyWorker], version: Version) -> list[PolicyWorker]:

@@ -97,7 +97,6 @@ class Lender:
         joined = [0.0]
 
         async def join(worker: WorkerSlot) -> None:
-            await self._pool.settled(self._pool.sync.target)  # loads of one worker must not overlap
             began = clock()
             await self._pool.join(worker)
             joined.append(clock() - began)

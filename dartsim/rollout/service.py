@@ -110,9 +110,9 @@ class RolloutService:
         if (returning := self._returning.pop(worker.index, None)) is not None:
             returning.cancel()
             await asyncio.wait([returning])
+        worker.out_of_rotation = True
         if worker.routable:
             await self.sync.take_down(worker)
-        worker.out_of_rotation = True
         self.stop(worker)
         await self.sync.release(worker)
         worker.track.enter(EngineState.OFF)

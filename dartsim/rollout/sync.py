@@ -188,6 +188,7 @@ class WeightSync:
             await self._retry_load(worker, 1, failing=False)
         else:
             worker.out_of_rotation = False
+            await self._notify()  # the weights are whole
 
     async def release(self, worker: WorkerSlot) -> None:
         """Have an engine give its GPU back."""

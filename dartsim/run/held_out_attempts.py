@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from dartsim.config import Config
 from dartsim.core.ports import AttemptSource, Learner
+from dartsim.core.rewards import mean_over_tasks, task_means
 from dartsim.core.types import Attempt, Batch, Task, Trajectory, UpdateResult, Version
 from dartsim.observe.records import HELD_OUT
-from dartsim.observe.success import success_figures
 from dartsim.run.evaluation_results import EvaluationPlan
 from dartsim.run.prepared_run import PreparedRun
 
@@ -104,12 +104,9 @@ class HeldOutAttempts:
         if self._waiting or self._running or not self._ended:
             return
         ended, self._ended = self._ended, []
-        scores: dict[str, list[float]] = {}
-        for trajectory in ended:
-            if trajectory.reward is not None:
-                scores.setdefault(trajectory.attempt.task.id, []).append(trajectory.reward)
+        mean = mean_over_tasks(task_means((each.attempt.task.id, each.reward) for each in ended))
         self._metrics = {"held_out/masked": float(sum(trajectory.masked for trajectory in ended))}
-        if scores:
-            self._metrics[HELD_OUT] = success_figures(scores)["success_rate"]
+        if mean is not None:
+            self._metrics[HELD_OUT] = mean
             self._metrics["held_out/version"] = float(min(trajectory.oldest_version for trajectory in ended))
             self._metrics["held_out/newest_version"] = float(max(trajectory.newest_version for trajectory in ended))

@@ -38,4 +38,4 @@ class PreparedRun:
     def peak_tokens_per_second(self) -> float:
         """Most response tokens per second that all engines can decode with full prompts."""
         context = self.prompts.cold[self.prompts.max_images].tokens
-        return self.config.rollout.num_workers * self.gpu.peak_tokens_per_second(context)
+        return self.config.rollout.num_engines * self.gpu.peak_tokens_per_second(context)

@@ -104,12 +104,14 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a run, with overrides.
 
     Raises:
-        ConfigError: If the folder is not a run's.
+        ConfigError: If the folder is not a run's, or has another format.
     """
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
     refuse_evaluation(path)
     refuse_links(path)
+    if status := _object(path / STATUS):
+        refuse_format(path, status)
     return load(path / CONFIG, overrides=changes)
 
 
@@ -137,8 +139,6 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
         raise ConfigError(
             f'{path} was run with curation.store = "memory": nothing is left; run it again, with "sqlite"'
         )
-    if status := _object(path / STATUS):
-        refuse_format(path, status)
     documents = _documents(path)
     refuse_changes(config, path, documents.get(SETTINGS))
     if SCHEDULER in documents:

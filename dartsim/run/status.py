@@ -80,6 +80,8 @@ class SystemStatus(StatusSource):
         pool = self.pool
         worker = pool.workers[index]
         state = worker.track.state
+        if state == EngineState.OFF:
+            return "its GPU is the trainer's, which lends it while it waits for data"
         text = f"version {worker.version}"
         if state in (EngineState.LOADING, EngineState.DRAINING) or worker.version < pool.sync.target:
             text = f"version {worker.version}, loads version {pool.sync.target}"
@@ -90,7 +92,7 @@ class SystemStatus(StatusSource):
     def _trainer_detail(self) -> str:
         """Return what the trainer is doing, or what its next batch lacks."""
         state = self.recorder.trainer.tracks[0].state
-        if state in (TrainerState.WAIT_DATA, TrainerState.WAIT_PUBLISH):
+        if state in (TrainerState.WAIT_DATA, TrainerState.LENT, TrainerState.WAIT_PUBLISH):
             waits = self.data.status()
             return waits.publication() if self.data.holds_publication else waits.batch()
         if state == TrainerState.DOWN:
@@ -101,7 +103,8 @@ class SystemStatus(StatusSource):
 
     def _behind(self) -> str:
         pool = self.pool
-        lacking = [str(worker.index) for worker in pool.workers if worker.version < pool.sync.target]
+        here = [worker for worker in pool.workers if worker.track.state != EngineState.OFF]
+        lacking = [str(worker.index) for worker in here if worker.version < pool.sync.target]
         if not lacking:
             return ""
         who = f"engine {lacking[0]} lacks" if len(lacking) == 1 else f"engines {', '.join(lacking)} lack"

@@ -107,7 +107,7 @@ class ActingSystem:
     async def _reused_desktops(self) -> AsyncIterator[None]:
         """Keep desktops beyond their attempts; close them at the end."""
         async with asyncio.TaskGroup() as group:  # they outlive the slots, which return them
-            keeping = None if self.supply is None else group.create_task(self.supply.run(), name="spares")
+            keeping = None if self.supply is None else group.create_task(self.supply.run(), name="desktops")
             yield
             if keeping is not None:
                 keeping.cancel()

@@ -74,8 +74,9 @@ def verdict(config: Config, figures: Mapping[str, Any]) -> str:
 
 def _of_supply(desktops: Mapping[str, float], engines: Mapping[str, float]) -> str:
     """Return whether desktops, engines or the transport between them limit a run whose trainer is not busy."""
-    replying, idle = desktops["generating"], engines["idle"]
-    busy = 1.0 - idle - engines["loading"]
+    there = 1.0 - engines["off"]  # the others' GPUs are not lent
+    replying, idle = desktops["generating"], engines["idle"] / there
+    busy = 1.0 - idle - engines["loading"] / there
     by_part = {part: sum(desktops[name] for name in states) for part, (states, _) in REMEDIES.items()}
     slowest = max(by_part, key=lambda part: by_part[part])
     if replying < by_part[slowest]:

@@ -27,14 +27,6 @@ PartialReply = tuple[int, Version, int, int]
 """Turn, first version, tokens, and those that are left to generate."""
 
 
-class ReplyAborted(WorkerRestarted):
-    """A request was aborted, and its client has what was generated so far."""
-
-    def __init__(self, index: int, generated: int) -> None:
-        super().__init__(f"worker {index} gave its GPU back")
-        self.generated = generated
-
-
 class PrefixCache:
     """The sessions whose last prompts an engine still has cached: the newest ones, as many as fit.
 
@@ -120,6 +112,8 @@ class SimWorker:
         self._done: Callable[[EngineJob], None] = _answer if control is None else partial(control.reply, _answer)
         self._again: dict[asyncio.Future[None], EngineJob] = {}
         """Jobs that replace those aborted by a weight change, by the future that waits for them."""
+        self._kept: dict[asyncio.Future[None], int] = {}
+        """Tokens of replies that ended as the GPU was given back, which clients keep, by the future that fails."""
         self._restarting = False
         """Whether a restart or a release has begun and no weights were loaded since; requests are refused meanwhile."""
         self.load_fails: Callable[[], bool] = lambda: False
@@ -148,10 +142,10 @@ class SimWorker:
         job = first = self.engine.submit(prompt_tokens + tokens - left, found, images, left, self._done, future)
         try:
             await future
-        except BaseException as error:
+        except BaseException:
             job = self._again.pop(future, job)
-            if isinstance(error, ReplyAborted):
-                self._begun[request.attempt.id] = turn, version, tokens, job.output_tokens - error.generated
+            if future in self._kept:
+                self._begun[request.attempt.id] = turn, version, tokens, job.output_tokens - self._kept.pop(future)
             self.engine.abort(job)
             del future, job, first  # the error's traceback leads here: a cycle, which only the collector would free
             raise
@@ -215,10 +209,12 @@ class SimWorker:
     async def release(self) -> None:
         """Give the GPU back after the modeled time; clients whose requests would be kept keep their tokens."""
         self._restarting = True
+        fault = f"worker {self.index} gave its GPU back"
         if self._forgets and isinstance(self.engine, FluidEngine):
             for job, generated in self.engine.forget():
-                _fail(job, ReplyAborted(self.index, generated))
-        self.kill(lambda: WorkerRestarted(f"worker {self.index} gave its GPU back"))
+                self._kept[job.payload] = generated
+                _fail(job, WorkerRestarted(fault))
+        self.kill(lambda: WorkerRestarted(fault))
         self.engine.resume()  # a load that was canceled left it paused
         await asyncio.sleep(self._release_seconds)
 

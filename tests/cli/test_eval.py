@@ -53,7 +53,7 @@ def served(module_of: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def command(served: Any, *more: str, model: str = "agent-1") -> list[str]:
     given = ["eval", "--endpoint", served.url, "--model", model, "--tasks", str(TASKS), "--out", "out"]
-    return [*given, "--set", "rollout.num_envs=3", "--attempts", "1", *more]
+    return [*given, "--set", "rollout.num_envs=3", "--set", "rollout.lending.engines=1", "--attempts", "1", *more]
 
 
 def test_an_endpoint_is_evaluated_and_its_key_is_in_no_file(served: Any, dartsim: Any, capsys: Any):

@@ -39,7 +39,7 @@ def test_an_interrupted_search_tells_what_it_ran(monkeypatch, tmp_path):
     figures = json.loads(told.read_text())
     assert (figures["interrupted"], figures["seeds"] > 0) == (True, True)
     with MUTATIONS["lost wake-up"].apply():
-        result = CliRunner().invoke(app, arguments)
+        result = CliRunner().invoke(app, [*arguments, "--seconds", "60"])  # it ends at the first failure
     assert result.exit_code == 1
     again = result.output.partition("dartsim fuzz --replay ")[2].split()[0]
     assert CliRunner().invoke(app, ["fuzz", "--replay", again]).exit_code == 0

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -53,6 +54,21 @@ def test_a_run_that_ends_before_any_attempt_has_no_rate_of_attempts(dartsim, cap
     assert dartsim("show", "run", "--html", "page.html") == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Trajectories")][-1:]
     assert row.split()[-1] == "–"
+
+
+def test_a_run_of_another_format_is_listed_beside_the_others_with_the_reason(dartsim, capsys):
+    assert dartsim("run", *SMALL[:1], "--hours", "0.005", *SMALL[3:], "--out", "runs/new") == 18
+    shutil.copytree("runs/new", "runs/old")
+    file = Path("runs/old", STATUS)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 0}))
+    for options in ((), ("--html", "page.html", "--json", "runs.json")):
+        capsys.readouterr()
+        assert dartsim("show", *options) == 0
+        captured = capsys.readouterr()
+        assert "runs/old has format 0, and this dartsim reads format" in captured.err
+        assert "runs/new" in captured.out
+    assert dartsim("show", "runs/old", "--trace", "trace.json.gz") == 2
+    assert documents_of(Path("page.html"))["runs%2Fnew/now"]["state"] == "failed"
 
 
 def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, capsys):

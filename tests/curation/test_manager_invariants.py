@@ -158,7 +158,7 @@ class Cluster:
         data = self.data
         data.ledger.check()
         assert set(self.trained.values()) <= {1}, "a trajectory was trained twice"
-        assert self.max_ahead is None or len(data.ledger.open) <= self.max_ahead
+        assert self.max_ahead is None or sum(data.ledger.counts()) <= self.max_ahead
         assert data.ledger.leased == self.store.counts[TrajectoryState.LEASED]
         assert data.ledger.trained == self.store.counts[TrajectoryState.TRAINED] == len(self.trained)
         assert data.ledger.dropped == self.store.counts[TrajectoryState.DROPPED]

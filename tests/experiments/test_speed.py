@@ -54,7 +54,7 @@ def test_long_work_is_counted(monkeypatch):
     assert run["num_turns"] > 100
     found = speed.hostile_hours(("dart",), 2)
     assert found["runs"] == 2
-    assert found["simulated_hours"] > 0.1
+    assert found["simulated_hours"] >= 0.033  # at least a minute each
 
 
 def test_a_target_is_met_at_its_bound_and_unknown_without_its_figure():

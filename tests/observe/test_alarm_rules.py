@@ -190,8 +190,9 @@ def test_loads_that_fail_forever_raise_engine_down_although_each_try_is_short(sh
     assert names(found) == ["engine_down"]
 
 
-def test_tasks_that_nobody_can_do_starve_the_trainer(short):
-    found = suffer(success_rate=0.0)
+@pytest.mark.parametrize("lent", [0, 1])
+def test_tasks_that_nobody_can_do_starve_the_trainer_also_while_its_gpu_is_lent(short, lent):
+    found = suffer(success_rate=0.0, rollout={"lending": {"engines": lent}})
     assert names(found) == ["trainer_starved"]
     assert "all_failed" in found[0].found
 

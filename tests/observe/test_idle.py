@@ -102,10 +102,10 @@ def test_a_trainer_without_data_waits_for_what_most_desktops_do(desktops, cause)
 
 
 def test_a_desktop_that_is_not_admitted_waits_for_what_the_trainer_does():
-    trainer = [T.WAIT_DATA, T.TRAINING, T.WAIT_PUBLISH, T.WAIT_SYNC, T.DOWN]
+    trainer = [T.WAIT_DATA, T.TRAINING, T.WAIT_PUBLISH, T.WAIT_SYNC, T.LENT]
     found = attribute(window([[D.WAIT_ADMISSION]], [[W.BUSY]], trainer))
-    causes = ("not admitted", "training", "waiting to publish", "weight sync", "down")
-    assert seconds(found, "desktops") == dict.fromkeys(causes, 20.0)
+    causes = ("training", "waiting to publish", "weight sync")
+    assert seconds(found, "desktops") == {"not admitted": 40.0, **dict.fromkeys(causes, 20.0)}
 
 
 def test_causes_of_a_run_agree_with_its_states(make_recorder):

@@ -10,8 +10,10 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from http.client import HTTPConnection
 from itertools import pairwise
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ from dartsim.observe.page.file import bundle, page_file, site_documents
 from dartsim.observe.page.runs import differences
 from dartsim.observe.page.server import PageServer
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES, read_attempts, read_segments, read_state_rows
-from dartsim.observe.rundir import STATUS, SUMMARY, lock_run, read_run
+from dartsim.observe.rundir import CONFIG, STATUS, SUMMARY, lock_run, read_run
 from dartsim.observe.states import POPULATIONS
 from dartsim.observe.window import window_of
 from dartsim.run.execute import execute
@@ -211,12 +213,24 @@ def test_a_run_in_memory_and_one_that_starts_have_documents(tmp_path):
             assert document(tmp_path / "new", name)
 
 
-def test_a_folder_of_another_format_is_refused_in_one_sentence(copied):
+def test_a_folder_of_another_format_is_refused_in_one_sentence(copied, folder, tmp_path):
     for name in (STATUS, SUMMARY):
         (copied / name).write_text(json.dumps(json.loads((copied / name).read_text()) | {"format": 999}))
-    for read in (lambda: document(copied, "now"), lambda: read_run(copied), lambda: resumable(copied)):
-        with pytest.raises(ConfigError, match="has format 999, and this dartsim reads format"):
+    with (copied / CONFIG).open("a") as file:
+        file.write("[gone]\nsetting = 1\n")
+    refused = "has format 999, and this dartsim reads format"
+    readers = [lambda: read_run(copied), lambda: resumable(copied)]
+    readers += [partial(document, copied, name) for name in ("now", "series", "lanes", "attempts")]
+    for read in readers:
+        with pytest.raises(ConfigError, match=refused):
             read()
+    site = site_of([copied, folder], tmp_path)
+    other, good = site.get(["runs"])
+    assert (other["state"], refused in other["error"], good["state"]) == ("unreadable", True, "finished")
+    held = site_documents(site, turns=False)
+    ids = [quote(row["id"], safe="") for row in (other, good)]
+    assert refused in held[f"{ids[0]}/now"]["error"]
+    assert held[f"{ids[1]}/now"]["state"] == "finished"
 
 
 def test_the_page_beside_a_run_stays_until_it_is_closed(tmp_path):

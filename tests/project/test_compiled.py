@@ -1,6 +1,7 @@
 """The two forms of dartsim: what a build does without a compiler, and how the source is chosen."""
 
 import ast
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -50,6 +51,14 @@ def test_no_compiled_constructor_passes_options_on(module):
     calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__"]
     unpacked = [call for call in calls for keyword in call.keywords if keyword.arg is None]
     assert [call.lineno for call in unpacked] == []
+
+
+@pytest.mark.parametrize("module", BY_MYPYC)
+def test_no_compiled_class_is_an_exception(module):
+    """mypyc (2.4) compiles it, and the process crashes when one is raised."""
+    found = importlib.import_module(module.removesuffix(".py").replace("/", "."))
+    here = [each for each in vars(found).values() if isinstance(each, type) and each.__module__ == found.__name__]
+    assert not [each for each in here if issubclass(each, BaseException)]
 
 
 def classes_in(file):

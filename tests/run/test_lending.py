@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dartsim.core.errors import ConfigError
+from dartsim.core.types import Weights
 from dartsim.observe import EngineState, TrainerState
+from dartsim.run.prepare import prepare
+from dartsim.run.run_prepared import build_here
+from dartsim.store.memory import MemoryStore
 from tests.run.clusters import HOURS, check_accounts, check_drained, check_time, run, small
-
-
-def always(kind, share):
-    return {"kinds": {kind: {"share": share}}}
 
 
 def lending(engines=2, **tables):
@@ -114,11 +114,20 @@ def test_a_lent_engine_that_crashes_leaves_with_the_others_and_is_lent_again():
     assert any(state == EngineState.BUSY for state, begin in served if begin > 440.0)
 
 
+async def test_an_engine_that_is_not_lent_lacks_no_weights():
+    system = await build_here(prepare(lending(2)), MemoryStore())
+    system.pool.publish(Weights(1))
+    said = {status.name: status.detail for status in system.recorder.component_statuses()}
+    assert said["weight sync"] == "engine 0 lacks version 1"
+    assert said["engine 1"].startswith("its GPU is the trainer's")
+
+
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
         ({"backend": {"workers": "endpoint"}}, "needs engines that give their GPUs back"),
-        ({"curation": {"admission": {"ready_batches": 1.0}}}, "may wait for 7 ready groups"),
+        ({"curation": {"admission": {"ready_batches": 1.0}}}, r"until 4 groups are ready, and .*ready_batches"),
+        ({"curation": {"admission": {"waiting_batches": 1.5}}}, r"until 4 groups are ready, and .*waiting_batches"),
     ],
 )
 def test_what_cannot_be_lent_is_refused(tables, said):

@@ -12,7 +12,7 @@ from dartsim.core.registry import register
 from dartsim.curation.rules.admission import AdmissionRule
 from dartsim.observe import Listener
 from dartsim.observe.rundir import STATUS
-from dartsim.observe.states import DesktopState
+from dartsim.observe.states import DesktopState, EngineState
 from dartsim.run.execute import execute
 from dartsim.run.policies import Policy
 from dartsim.run.verdict import too_few_attempts, verdict
@@ -126,22 +126,30 @@ def test_the_cause_why_a_run_trained_nothing_is_named(changes, said):
     assert "too hard or too easy" not in str(failed.value)
 
 
-def test_shares_of_a_real_run_say_that_its_desktops_start_too_slowly():
-    """Engines that are idle 99.7 %, desktops that start 70 %: no model is needed."""
-    desktops = {state.name.lower(): 0.0 for state in DesktopState} | {"starting": 0.7, "acting": 0.2, "generating": 0.1}
+def verdict_of(desktops, engines):
     figures = {
         "failure": None,
         "num_updates": 3,
         "generated_turns_per_minute": 20.0,
         "trainer_shares": {"training": 0.1, "wait_data": 0.9, "wait_sync": 0.0, "wait_publish": 0.0},
-        "desktop_shares": desktops,
-        "engine_shares": {"idle": 0.997, "busy": 0.003, "loading": 0.0},
+        "desktop_shares": {state.name.lower(): 0.0 for state in DesktopState} | desktops,
+        "engine_shares": {state.name.lower(): 0.0 for state in EngineState} | engines,
     }
-    said = verdict(load("dart"), figures)
+    return verdict(load("dart"), figures)
+
+
+def test_shares_of_a_real_run_say_that_its_desktops_start_too_slowly():
+    """Engines that are idle 99.7 %, desktops that start 70 %: no model is needed."""
+    said = verdict_of({"starting": 0.7, "acting": 0.2, "generating": 0.1}, {"idle": 0.997, "busy": 0.003})
     assert said.startswith(
         "Limited by the desktops: they start too slowly (70% of their time), and engines are idle 100%"
     )
     assert "rollout.warm_envs" in said
+
+
+def test_engines_that_are_not_lent_do_not_count_as_busy():
+    said = verdict_of({"acting": 0.1, "generating": 0.9}, {"off": 0.6, "idle": 0.1, "busy": 0.3})
+    assert "keep engines busy only 75%" in said
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class SyncConfig(Section):
 class LendingConfig(ComponentSection):
     """Settings of every rule of lending."""
 
-    engines: Annotated[int, Fuzzed()] = Field(
+    engines: int = Field(
         0, ge=0, le=10_000, description="Engines that fit on the trainer's GPUs, besides num_workers; 0: none are lent."
     )
 

@@ -114,8 +114,9 @@ class RunDocuments:
 
         Raises:
             KeyError: If there is none of this name.
-            ConfigError: If the directory is not a run's, or a file that it needs is damaged.
+            ConfigError: If the directory is not a run's, has another format, or a file that it needs is damaged.
         """
+        self._status()
         name, _, rest = path.partition("/")
         if name == "lanes" and rest:
             return self.chunk(rest)
@@ -266,12 +267,12 @@ class RunDocuments:
     def _played(self, samples: Mapping[int, int]) -> dict[str, Any]:
         """Return the mean reward of all attempts that were not masked, with its 95 % interval, in parts of equal size.
 
-        Other than the batches it is not biased by which groups were selected.
+        Unlike the reward of batches, it does not depend on which groups were selected.
         """
         ended = [row.columns for row in self._attempts().values() if row.columns.reward is not None]
         size = max(MIN_PLAYED, -(-len(ended) // MAX_PLAYED))
         parts = [ended[place : place + size] for place in range(0, len(ended) - size + 1, size)]
-        rewards = [[own.reward or 0.0 for own in part] for part in parts]
+        rewards = [[own.reward for own in part if own.reward is not None] for part in parts]
         means = [sum(values) / size for values in rewards]
         halves = [1.96 * pstdev(values) / math.sqrt(size) for values in rewards]
         versions = [part[-1].version for part in parts]

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from dartsim.core.errors import DartsimError
 from dartsim.observe.page.documents import RunDocuments
+from dartsim.observe.page.runs import UNREADABLE
 from dartsim.observe.page.site import Site
 
 WEB = files("dartsim.observe.page") / "web"
@@ -35,6 +36,8 @@ EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function\*?|const|let|class)\
 def site_documents(site: Site, *, turns: bool = True, pictures: bool = False) -> dict[str, Any]:
     """Return the documents that a file holds, by path; single stays and turns of the newest time only.
 
+    Of several runs, one that cannot be read has the error in place of its documents.
+
     Args:
         site: The runs.
         turns: Whether to hold turns at all.
@@ -43,8 +46,12 @@ def site_documents(site: Site, *, turns: bool = True, pictures: bool = False) ->
     held: dict[str, Any] = {"runs": site.get(["runs"])}
     if site.study is not None:
         held["study"] = site.study()
-    for name in site.folders():
-        _add_run(held, quote(name, safe=""), site.run(name), turns=turns, pictures=pictures)
+    for row in held["runs"]:
+        prefix, run = quote(row["id"], safe=""), site.run(row["id"])
+        if row["state"] == UNREADABLE and len(held["runs"]) > 1:
+            held |= {f"{prefix}/{path}": {"error": row["error"]} for path in run.names}
+        else:
+            _add_run(held, prefix, run, turns=turns, pictures=pictures)
     return held
 
 

@@ -17,6 +17,8 @@ from dartsim.observe.rundir import CONFIG, EVALUATION, STATUS, SUMMARY
 
 MAX_DEPTH = 4
 MAX_RUNS = 1000
+UNREADABLE = "unreadable"
+"""State of a run that is damaged or of another format; its row has the ``error``."""
 
 
 def find_runs(root: Path) -> list[Path]:
@@ -43,7 +45,7 @@ def runs_document(folders: Mapping[str, Path]) -> list[dict[str, Any]]:
         try:
             row = _row(name, folder)
         except ConfigError as error:
-            row = {"id": name, "name": name, "state": "damaged", "error": str(error), "figures": {}}
+            row = {"id": name, "name": name, "state": UNREADABLE, "error": str(error), "figures": {}}
         rows.append({**row, "differs": {}})
     for key, values in differences([_config(folder) for folder in folders.values()]):
         if key not in ("run.seed", "run.name"):  # the list has them as columns

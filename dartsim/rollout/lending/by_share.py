@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from math import inf
 from statistics import fmean
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import override
 
 from dartsim.config.sections.rollout import LendingConfig
 from dartsim.core.registry import register
-from dartsim.core.section import Positive, Share
+from dartsim.core.section import Fuzzed, Positive, Share
 from dartsim.rollout.lending import Cycle, LendingRule
 
 
@@ -26,7 +27,9 @@ class ByShare(LendingRule):
     class Parameters(LendingConfig):
         """The share, and how it changes; defaults are those of verl's trainer V1."""
 
-        share: Share = Field(0.4, description="Share of the groups until the next publication (verl: 0.4, 0.3).")
+        share: Annotated[Share, Fuzzed((1.0, 0.5))] = Field(
+            0.4, description="Share of the groups until the next publication (verl: 0.4, 0.3)."
+        )
         step_up: Share = Field(0.05, description="Added to it after a wait.")
         step_down: Share = Field(0.03, description="Taken from it after a cycle without one.")
         window: Positive = Field(3, description="Lendings over which the time of a switch is averaged.")

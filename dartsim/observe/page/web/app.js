@@ -58,7 +58,7 @@ function heading({ view, named, several, compared }) {
     links.push([text, viewLink(list, key), view === key || view === "player" && key === "attempts"]);
   }
   return h("header", { id: "header" }, h("b", {}, "dartsim"), tabs("Views", links), h("span.name", {}, names),
-    !connected && h("span.badge.bad", { role: "status" }, "the server is gone"),);
+    !connected && h("span.badge.bad", { role: "status" }, "the server is gone"));
 }
 
 let busy = false, again = false;

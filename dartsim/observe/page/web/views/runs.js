@@ -21,7 +21,7 @@ export async function runs() {
         h("a", { href: viewLink(id, "now") }, run.id),
         badge(run.state), run.scheduler ?? "", run.seed ?? "", duration(run.seconds), percent(run.success),
         number(run.figures.trained_turns_per_minute), percent(run.figures.env_utilization), percent(run.figures.gpu_utilization),
-        differences(Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`)),
+        run.error ? h("span.error", {}, run.error) : differences(Object.entries(run.differs).map(([key, value]) => `${key} = ${value}`)),
       ];
     }))));
 }
