@@ -26,7 +26,6 @@ from typing_extensions import override
 
 from dartsim.core.types import Group, Trajectory
 from dartsim.observe.recorder import Instrument, Recorder
-from dartsim.observe.records import Segment
 from dartsim.observe.states import POPULATIONS
 
 ATTEMPTS, STATES, SEGMENTS = "attempts.jsonl", "states.bin", "segments.bin"
@@ -299,6 +298,10 @@ KEPT_FIELDS = (("component", "i4"), ("state", "i4"), ("start", "f8"), ("end", "f
 """A row of ``Population.segments``."""
 Stays = Any
 """A numpy array of rows with ``KEPT_FIELDS``; not named as one, because readers of other files do not need numpy."""
+Present = Mapping[int, tuple[int, float | None]]
+"""The state of each member of a population, and since when, seconds; None: since its last segment ended."""
+SAME_SECONDS = 2e-3
+"""Times that differ by less are the same: a status has them rounded."""
 
 
 class SegmentLog(RecordingLog):
@@ -380,17 +383,24 @@ def read_segments(path: Path, *, until: float) -> list[Stays]:
     return by_population
 
 
-def with_open_stays(segments: Sequence[Stays], states: Sequence[Sequence[int]], until: float) -> list[list[Segment]]:
-    """Return segments with the last, open stay of each component."""
+def with_open_stays(segments: Sequence[Stays], present: Iterable[Present], until: float) -> list[Stays]:
+    """Return the segments of each population with those of ``present`` that were going on until a time, seconds.
+
+    What is called present may have ended since, and where its beginning is not the end of the last segment, others are
+    missing between: such a stay is left out.
+    """
+    import numpy as np
+
     complete = []
-    for own, now in zip(segments, states, strict=True):
-        ended: list[Segment] = own.tolist()
-        ends = dict.fromkeys(range(len(now)), 0.0)
-        ends.update((index, end) for index, _, _, end in ended)
-        open_stays = [
-            (index, now[index], end, until) for index, end in ends.items() if index < len(now) and end < until
-        ]
-        complete.append([*ended, *open_stays])
+    for own, members in zip(segments, present, strict=False):
+        ends = dict(zip(own["component"].tolist(), own["end"].tolist(), strict=True))
+        rows = []
+        for member, (state, since) in members.items():
+            end = ends.get(member, since or 0.0)
+            begin = end if since is None else since
+            if begin < until and abs(begin - end) < SAME_SECONDS:
+                rows.append((member, state, begin, until))
+        complete.append(np.concatenate([own, np.array(rows, own.dtype)]))
     return complete
 
 

@@ -137,13 +137,12 @@ class Execution:
                 folder=path,
                 instruments=listening,
             )
-            watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
+            watch.interrupted, watch.failure = result.interrupted, result.failure
         more = {} if self.trained is None else self._learned(result, first)
         if resume_point is not None:
             more["lives"] = [*resume_point.lives, resume_point.as_json()]
         run = write_run(
             path,
-            result.recorder,
             config_toml=to_toml(config),
             summary={**run_summary(self.prepared, result, self.more_figures), **more},
             meta=meta(config, result),

@@ -101,13 +101,8 @@ def lanes(sizes: dict[str, int], end: float) -> dict[str, Any]:
     chunks = [{"id": f"512:{k}", "from": 512 * k, "to": 512 * (k + 1)} for k in range(math.ceil(end / 512))]
     marks = [{"seconds": 300.0 * k, "kind": "update", "label": f"update {k}"} for k in range(1, int(end / 300))]
     marks.append({"seconds": 1200.0, "kind": "sync", "label": "weight sync, 20.0 s"})
-    idle = {
-        "from": end / 2,
-        "seconds": end / 240,
-        "shares": {name: {next(iter(CAUSES)): [0.5] * 120} for name in sizes},
-    }
     return {
-        **{"from": 0.0, "to": end, "populations": populations, "chunks": chunks[-40:], "marks": marks, "idle": idle},
+        **{"from": 0.0, "to": end, "populations": populations, "chunks": chunks[-40:], "marks": marks},
         **{"faults": {"vm_hung": [1000.0, 1700.0]}, "faults_from": 0.0},
     }
 
@@ -129,23 +124,29 @@ def stays(sizes: dict[str, int], start: float, end: float, rng: Any, number: int
 
 
 def now(run: str, sizes: dict[str, int], end: float, text: str) -> dict[str, Any]:
-    alarm = {"name": "idle", "at_seconds": 600.0, "until_seconds": None, "active": True, "message": text}
-    shares = {"at work": 0.5, next(iter(CAUSES)): 0.5}
+    alarm = {"name": "idle", "since_seconds": 600.0, "active": True, "found": text, "likely": text, "todo": text}
+    cause = next(iter(CAUSES))
+    idle = {
+        name: {
+            "size": size,
+            "seconds": {"at work": size * end / 4, cause: size * end / 4},
+            "shares": {cause: [0.5] * 120},
+        }
+        for name, size in sizes.items()
+    }
+    waits = {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "for_seconds": 1}
     return {
-        **{"name": run, "preset": "dart", "scheduler": text, "seed": 0, "clock": "simulated", "state": "running"},
-        **{"run_seconds": end, "of_seconds": 2 * end, "of_updates": None, "progress": 0.5, "eta_seconds": 90.0},
-        **{"at": None, "verdict": f"Limited by the engines: {text}", "error": None, "figures": {}},
-        "alarms": [{**alarm, "likely": text, "todo": text}],
-        "counts": [{"name": "attempts", "value": 40}, {"name": "updates", "value": 3}, {"name": text, "value": 1}],
-        "populations": [
-            {"name": name, "size": size, "states": {next(iter(POPULATIONS[name].states)).key: size}, "shares": {}}
+        **{"name": run, "scheduler": text, "seed": 0, "clock": "simulated", "state": "running", "error": None},
+        **{"run_seconds": end, "of_seconds": 2 * end, "progress": 0.5, "eta_seconds": 90.0, "figures": {}},
+        "verdict": f"Limited by the engines: {text}",
+        "alarms": [alarm],
+        "counts": {"trajectories": 40, "updates": 3, text: 1},
+        "waiting": [
+            {"population": name, "component": name, "label": next(iter(POPULATIONS[name].states)).info.label, **waits}
+            | {"count": size}
             for name, size in sizes.items()
         ],
-        "waiting": [
-            {"population": "desktops", "component": "slot", "state": "generating", "label": "generating", "count": 2}
-            | {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "for_seconds": 1}
-        ],
-        "idle": {"from_seconds": 0.0, "to_seconds": end, "populations": dict.fromkeys(sizes, shares)},
+        "idle": {"start_seconds": end / 2, "end_seconds": end, "populations": idle},
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.files import below
-from dartsim.observe.page.run_state import plain_figures, read_status, shown_state
+from dartsim.observe.page.run_state import plain_figures, read_status
 from dartsim.observe.rundir import CONFIG, EVALUATION, STATUS, SUMMARY
 
 MAX_DEPTH = 4
@@ -70,7 +70,7 @@ def _row(name: str, folder: Path) -> dict[str, Any]:
     return {
         "id": name,
         "name": status.get("name"),
-        "state": shown_state(status, summary),
+        "state": status["state"],
         "scheduler": status.get("preset"),
         "seed": status.get("seed"),
         "clock": "simulated" if status.get("clock") == "virtual" else "real",

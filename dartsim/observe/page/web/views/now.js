@@ -40,9 +40,8 @@ function one(run, found, states, series) {
     alarms(run, found.alarms),
     h("div.columns", {},
       h("div.panel.stack", {}, h("h2", {}, state === "running" ? "What they do now" : "What they did at last"),
-        ...found.populations.map((population) => does(population, states.populations[population.name]))),
-      found.idle && h("div.panel.stack", {}, h("h2", {}, `Where their time went, ${clock(found.idle.from_seconds)} to ${clock(found.idle.to_seconds)}`),
-        ...Object.entries(found.idle.populations).map(([key, causes]) => idle(states.populations[key], causes, states))),
+        ...Object.entries(states.populations).map(([key, members]) => does(members, found.waiting.filter((wait) => wait.population === key)))),
+      found.idle && idle(found.idle, states),
       curves(series)),
     found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found.waiting, states)));
 }
@@ -50,8 +49,7 @@ function one(run, found, states, series) {
 /** The figures that tell most. @param {any} found @param {any} series @returns {[string, string][]} */
 function counts(found, series) {
   const last = (/** @type {any[] | undefined} */ values) => values?.findLast((value) => value !== null);
-  const by = Object.fromEntries(found.counts.map(({ name, value }) => [name, value]));
-  const { success, updates, utilization } = series ?? {}, rate = last(success?.rate);
+  const by = found.counts, { success, updates, utilization } = series ?? {}, rate = last(success?.rate);
   const share = (count) => by.trajectories ? `${number(count ?? 0)} (${percent((count ?? 0) / by.trajectories)})` : undefined;
   /** @type {[string, string | undefined][]} */
   const all = [
@@ -70,12 +68,12 @@ function counts(found, series) {
 
 /** @param {string} run @param {any[]} alarms */
 function alarms(run, alarms) {
-  const rows = [...alarms].sort((a, b) => Number(b.active) - Number(a.active) || b.at_seconds - a.at_seconds);
+  const rows = [...alarms].sort((a, b) => Number(b.active) - Number(a.active) || b.since_seconds - a.since_seconds);
   if (!rows.length) return null;
   return h("div.panel", {}, h("h2", {}, "Alarms"), table("Alarms", ["#at", "", "what", "likely", "do"], rows.map((alarm) => [
-    h("a", { href: viewLink(run, "schedule", around(alarm.at_seconds)) }, clock(alarm.at_seconds)),
+    h("a", { href: viewLink(run, "schedule", around(alarm.since_seconds)) }, clock(alarm.since_seconds)),
     h(`span.badge.${alarm.active ? "bad" : "plain"}`, {}, alarm.active ? "active" : "over"),
-    brief(alarm.message), alarm.likely ?? "", alarm.todo ?? ""])));
+    brief(alarm.found), alarm.likely, alarm.todo])));
 }
 
 /** A long message's first part, with the rest behind a click. @param {string} message */
@@ -84,16 +82,20 @@ function brief(message) {
   return message.length < 200 || end < 0 ? message : h("details", {}, h("summary", {}, message.slice(0, end)), message.slice(end + 2));
 }
 
-/** @param {any} population @param {any} members */
-const does = (population, members) => shareBar(members.title, members.states.map((state) => ({ ...state,
-  share: (population.states[state.key] ?? 0) / population.size, note: number(population.states[state.key]) })), population.size);
-
-/** @param {{title: string}} population @param {any} causes @param {any} states */
-function idle({ title }, causes, states) {
-  const work = causes[states.at_work] ?? 0, parts = states.causes.map((cause) => ({ ...cause, share: causes[cause.label] ?? 0 }));
-  parts.push({ label: states.at_work, color: "var(--border)", share: work });
-  return shareBar(title, parts.filter((part) => part.share >= 0.0005), `${percent(work)} at work; the rest because of`);
+/** How many members are in which state. @param {any} members @param {any[]} waiting */
+function does({ title, states }, waiting) {
+  const size = waiting.reduce((sum, { count }) => sum + count, 0), counts = new Map(waiting.map(({ label, count }) => [label, count]));
+  return shareBar(title, states.map((state) => ({ ...state, share: (counts.get(state.label) ?? 0) / size, note: number(counts.get(state.label)) })), size);
 }
+
+/** @param {any} found @param {any} states */
+const idle = ({ start_seconds: start, end_seconds: end, populations }, states) => h("div.panel.stack", {},
+  h("h2", {}, `Where their time went, ${clock(start)} to ${clock(end)}`), ...Object.entries(populations).map(([key, { size, seconds }]) => {
+    const share = (cause) => (seconds[cause] ?? 0) / (size * (end - start)), work = share(states.at_work);
+    const parts = states.causes.map((cause) => ({ ...cause, share: share(cause.label) }));
+    parts.push({ label: states.at_work, color: "var(--border)", share: work });
+    return shareBar(states.populations[key].title, parts.filter((part) => part.share >= 0.0005), `${percent(work)} at work; the rest because of`);
+  }));
 
 /** Whether it learns, by whether the intervals of the first and the last figure overlap. @param {any} success */
 function learns({ rate, low, high }) {
@@ -116,7 +118,7 @@ function curves(series) {
 
 /** @param {any[]} waiting @param {any} states */
 const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], waiting.map((wait) => {
-  const members = states.populations[wait.population], state = members?.states.find(({ key }) => key === wait.state);
-  return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label ?? wait.state], number(wait.count), wait.waits_for, wait.woken_by,
+  const members = states.populations[wait.population], state = members?.states.find(({ label }) => label === wait.label);
+  return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label], number(wait.count), wait.waits_for, wait.woken_by,
     [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(wait.for_seconds)];
 }));
