@@ -15,11 +15,13 @@ from rich.console import Console
 from typing_extensions import Unpack
 
 from dartsim.config import Config, presets
+from dartsim.config.load import Scheduler
+from dartsim.config.load import load as load_config
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.core.registry import ComponentSection, name_of
 from dartsim.lab.bounds import bounds
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, Scheduler, by_name, make_runs, new_run, scheduler_config
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs, new_run
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.virtual import with_settings
 from dartsim.observe.figures import intervals
@@ -92,7 +94,7 @@ def load(
     Raises:
         ConfigError: On an unknown name or key (with the nearest valid one), or a value that cannot work.
     """
-    return with_settings(scheduler_config(config, on), _settings(overrides, rules))
+    return with_settings(load_config(config, on=on), _settings(overrides, rules))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +232,7 @@ def compare(
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     arms: dict[str, tuple[Scheduler, Config]] = {}
     for name, scheduler in by_name(schedulers).items():
-        config = _simulated(with_settings(scheduler_config(scheduler, on), overrides or {}))
+        config = _simulated(with_settings(load_config(scheduler, on=on), overrides or {}))
         prepare(config)
         arms[name] = scheduler, config
     ended: dict[str, list[tuple[ComparedRun, EndedRun]]] = {name: [] for name in arms}

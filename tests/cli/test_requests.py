@@ -132,7 +132,7 @@ def test_a_wrong_request_is_one_message(dartsim, capsys, arguments, message):
 
 def test_a_scheduler_is_a_name_a_file_or_a_run():
     assert load_config(None).preset == "dart"
-    Path("folder/config.toml").write_text(to_toml(load(preset_name="coupled")))
+    Path("folder/config.toml").write_text(to_toml(load("coupled")))
     assert load_config("folder").preset == load_config("folder/config.toml").preset == "coupled"
 
 

@@ -39,7 +39,7 @@ BROKEN = [
 @pytest.mark.parametrize("overrides", BROKEN)
 def test_a_combination_that_cannot_work_is_refused(overrides):
     with pytest.raises(ConfigError) as refused:
-        load(preset_name=PRESET, overrides=overrides.split())
+        load(PRESET, overrides=overrides.split())
     message = str(refused.value)
     assert message.startswith("the configuration cannot work:\n  - ")
     assert message.count("\n") == 1
@@ -69,12 +69,12 @@ def test_a_combination_that_cannot_work_is_refused(overrides):
     ids=" ".join,
 )
 def test_what_is_just_possible_is_not(overrides):
-    load(preset_name=PRESET, overrides=overrides)
+    load(PRESET, overrides=overrides)
 
 
 def test_all_broken_rules_are_named_at_once():
     with pytest.raises(ConfigError) as refused:
-        load(preset_name=PRESET, overrides=["curation.batch.min_groups=9", "tasks.folder=x"])
+        load(PRESET, overrides=["curation.batch.min_groups=9", "tasks.folder=x"])
     assert str(refused.value).count("\n  - ") == 2
 
 

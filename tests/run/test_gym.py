@@ -113,7 +113,7 @@ def buttons(tmp_path, monkeypatch):
 
 def configured(*overrides: str, env: str = "buttons:Buttons"):
     plain = ["tasks.source=gym", f'gym.env="{env}"', "policy.agent.rule=presser", "rollout.num_envs=3"]
-    return load(preset_name="dart", overrides=[*plain, "rollout.num_workers=1", *overrides])
+    return load("dart", overrides=[*plain, "rollout.num_workers=1", *overrides])
 
 
 def test_an_environment_timed_by_a_profile_is_the_same_run_twice():
@@ -208,12 +208,12 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(settings, said):
 
 def test_options_of_the_command_line_choose_the_environment_and_its_time():
     env = env_overrides("buttons:Buttons")
-    virtual = load(preset_name="tiny", overrides=env)
+    virtual = load("tiny", overrides=env)
     assert (virtual.backend.virtual, virtual.tasks.source, virtual.gym.env) == (True, "gym", "buttons:Buttons")
-    real = load(preset_name="tiny", overrides=[*backend_overrides("gym", None), *env_overrides("buttons:Buttons")])
+    real = load("tiny", overrides=[*backend_overrides("gym", None), *env_overrides("buttons:Buttons")])
     assert (real.backend.desktops, real.backend.workers, real.backend.learner) == ("gym", "local", "local")
     modeled = backend_overrides("gym", "sim")
-    assert load(preset_name="tiny", overrides=[*modeled, *env]).backend.learner == "sim"
+    assert load("tiny", overrides=[*modeled, *env]).backend.learner == "sim"
 
 
 def test_an_adapter_makes_other_spaces_usable():

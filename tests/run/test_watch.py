@@ -109,7 +109,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
         "from dartsim.config import load; from dartsim.observe.rundir import lock_run\n"
         "from dartsim.run.watch import Watch\n"
         "lock = lock_run(Path(sys.argv[1])); lock.__enter__()\n"
-        "watch = Watch(load(preset_name='dart'), Path(sys.argv[1])); watch.__enter__()\n"
+        "watch = Watch(load('dart'), Path(sys.argv[1])); watch.__enter__()\n"
         "print('up', flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
