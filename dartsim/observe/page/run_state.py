@@ -22,7 +22,7 @@ SILENT = (
     "continues once that is over; otherwise kill it, and `dartsim run` its folder"
 )
 NUMBER = int | float
-WANTED = {
+WANTED: Mapping[str, Any] = {
     "components": list,
     "name": str,
     "state": str,
