@@ -18,7 +18,7 @@ from dartsim.core.words import plural
 from dartsim.observe.alarm import alarm_text, hours
 
 if TYPE_CHECKING:
-    from dartsim.observe.page.site import Site
+    from dartsim.observe.page.runs import Site
 
 
 def show(
@@ -82,8 +82,7 @@ def show(
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
     from dartsim.cli.live import serve, site_of
-    from dartsim.observe.page.run_state import read_status
-    from dartsim.observe.rundir import STUDY, reading
+    from dartsim.observe.rundir import STUDY, read_status, reading
 
     folders, root = runs or [], Path.cwd()
     if len(folders) == 1 and (folders[0] / STUDY).is_file():

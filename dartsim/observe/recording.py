@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from dartsim.core.types import Group, Trajectory
-from dartsim.observe.recorder import Instrument, Recorder
+from dartsim.observe.metrics import Writer, json_lines, replace_lines
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import POPULATIONS
 
 ATTEMPTS, STATES, SEGMENTS = "attempts.jsonl", "states.bin", "segments.bin"
@@ -39,10 +39,10 @@ late as they may. Steps are written together, at first whenever this share of th
 logger = logging.getLogger(__name__)
 
 
-class RecordingLog(Instrument):
+class RecordingLog(Writer):
     """Writes what has gathered: after ``spacing_seconds`` of the run's time, before transactions, and at the end.
 
-    A context manager. A disk that is full does not end the run here; the store finds out.
+    A disk that is full does not end the run here; the store finds out.
     """
 
     def __init__(self, path: Path, *, spacing_seconds: float) -> None:
@@ -70,12 +70,8 @@ class RecordingLog(Instrument):
         except OSError as fault:
             logger.warning("%s could not be written: %s", self.path, fault.strerror)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    @override
+    def close(self) -> None:
         self._write()
 
 
@@ -140,10 +136,7 @@ class AttemptLog(RecordingLog):
         super().__init__(path, spacing_seconds=spacing_seconds)
         self._turn_facts = turn_facts
         self._lines: list[str] = []
-        kept = [] if keep is None else [line for line in _json_lines(path) if _counts(line, *keep)]
-        part = path.with_name(path.name + ".part")
-        part.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        part.replace(path)
+        replace_lines(path, [] if keep is None else [line for line in json_lines(path) if _counts(line, *keep)])
 
     @override
     def run_started(self, recorder: Recorder) -> None:
@@ -211,19 +204,6 @@ def _counts(line: Mapping[str, Any], until: float, last: int) -> bool:
     return float(line["time"]) <= until and int(line.get("update", 0)) <= last
 
 
-def _json_lines(path: Path, newest_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file that are whole; only those at its end if a number of bytes is given."""
-    if path.is_file():
-        with path.open("rb") as file:
-            if newest_bytes is not None and path.stat().st_size > newest_bytes:
-                file.seek(-newest_bytes, 2)
-                file.readline()
-            for line in file:
-                with suppress(ValueError, RecursionError):
-                    if isinstance(value := json.loads(line), dict):
-                        yield value
-
-
 def _columns() -> Iterator[tuple[str, slice]]:
     first = 1
     for name, info in POPULATIONS.items():
@@ -278,11 +258,9 @@ class StateLog(RecordingLog):
                 file.write(b"".join(rows))
 
     @override
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._gather_seconds = 0.0
-        super().__exit__(kind, error, where)
+        super().close()
 
 
 def read_state_rows(path: Path) -> list[tuple[float, ...]]:
@@ -442,7 +420,7 @@ def read_attempts(path: Path) -> dict[int, AttemptRow]:
     Invalid lines are left out.
     """
     attempts: dict[int, AttemptRow] = {}
-    for line in _json_lines(path, MAX_BYTES):
+    for line in json_lines(path, MAX_BYTES):
         with suppress(ValueError, TypeError, KeyError):
             if "attempt" in line:
                 columns = AttemptColumns(*line["attempt"])

@@ -44,18 +44,17 @@ class RunDir:
     path: Path
 
     @cached_property
-    def config_toml(self) -> str:
-        return _text(self.path, CONFIG)
-
-    @cached_property
     def summary(self) -> dict[str, Any]:
         """Figures, seed, event hash, configuration."""
+        file = self.path / SUMMARY
         try:
-            value = json.loads(_text(self.path, SUMMARY))
+            value = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read ({error.strerror}); is {self.path} a run's folder?") from None
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{self.path / SUMMARY} is not JSON ({error}); the run has to be repeated") from None
+            raise ConfigError(f"{file} is not JSON ({error}); the run has to be repeated") from None
         if not isinstance(value, dict) or not all(key in value for key in KEYS):
-            raise ConfigError(f"{self.path / SUMMARY} holds no {', '.join(KEYS)}; the run has to be repeated")
+            raise ConfigError(f"{file} holds no {', '.join(KEYS)}; the run has to be repeated")
         return value
 
     @property
@@ -115,11 +114,12 @@ def read_run(path: Path) -> RunDir:
     if not path.is_dir():
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
     refuse_evaluation(path)
-    missing = [name for name in (CONFIG, SUMMARY) if not (path / name).is_file()]
-    if missing:
-        _refuse_unfinished(path)
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"{path} has no {CONFIG}; name a folder that `dartsim run` wrote")
+    if not (path / SUMMARY).is_file():
         raise ConfigError(
-            f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
+            f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "
+            f"running or has crashed, and `dartsim run {path}` goes on with a crashed one"
         )
     refuse_links(path)
     run = RunDir(path)
@@ -142,20 +142,6 @@ def reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} holds something else than a run writes: {type(error).__name__}: {error}") from error
 
 
-def _refuse_unfinished(path: Path) -> None:
-    """Refuse an unfinished run, and say what can be done with it.
-
-    Raises:
-        ConfigError: If the run has begun and not ended.
-    """
-    if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
-        return
-    raise ConfigError(
-        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "
-        f"running or has crashed, and `dartsim run {path}` goes on with a crashed one"
-    )
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     write_bytes(path, text.encode())
@@ -168,15 +154,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     with unfinished.open("xb") as file:  # creates the file, so a link of this name is not followed
         file.write(data)
     unfinished.replace(path)
-
-
-def _text(folder: Path, name: str) -> str:
-    try:
-        return (folder / name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{folder / name} is not text ({error}); the run has to be repeated") from None
 
 
 # A ``flock`` ends with its process, however that ends. The package ``filelock`` does not fit: readers of a run's status

@@ -123,11 +123,11 @@ class Execution:
         with ExitStack() as stack:
             watch = stack.enter_context(Watch(config, path))
             listening: list[Instrument] = [
-                stack.enter_context(JsonlWriter(path / METRICS, after=after)),
-                *(stack.enter_context(SINKS[name](sink_run)) for name in dict.fromkeys(config.run.sinks)),
+                stack.enter_context(closing(JsonlWriter(path / METRICS, after=after))),
+                *(stack.enter_context(closing(SINKS[name](sink_run))) for name in dict.fromkeys(config.run.sinks)),
                 SnapshotLog(path / SNAPSHOTS),
             ]
-            listening += [stack.enter_context(log) for log in recording_logs(config, path, resume_point)]
+            listening += [stack.enter_context(closing(log)) for log in recording_logs(config, path, resume_point)]
             listening += [watch, *self.instruments]
             result = run_prepared(
                 self.prepared,

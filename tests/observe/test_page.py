@@ -166,9 +166,7 @@ def test_the_server_answers_its_own_page_only(folder):
         assert (status, page.decode()) == (200, page_file())
         assert b"script-src 'sha256-" in page
         assert headers["Content-Security-Policy"] == "frame-ancestors 'none'"
-        status, data, headers = ask(server, "/api/a%20run/now")
-        assert json.loads(data)["state"] == "finished"
-        assert ask(server, "/api/a%20run/now", If_None_Match=headers["ETag"])[0] == 304
+        assert json.loads(ask(server, "/api/a%20run/now")[1])["state"] == "finished"
         for name, value in (
             ("Host", "evil.example"),
             ("Origin", "http://evil.example"),

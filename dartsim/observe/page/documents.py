@@ -157,6 +157,8 @@ class RunDocuments:
             "of_seconds": whole,
             "progress": 1.0 if state == "finished" else min(1.0, max(shares)),
             "eta_seconds": None if state in ENDED else self._eta(max(shares)),
+            "target_success": run.get("target_success"),
+            "surrogate": config.get("policy", {}).get("kind") == "surrogate",
             "verdict": summary.get("verdict") or status.get("verdict"),
             "error": status.get("error"),
             "alarms": [
@@ -216,21 +218,20 @@ class RunDocuments:
     def _success(self, updates: Sequence[UpdateRecord], samples: Mapping[int, int]) -> dict[str, Any]:
         """Return success on held-out tasks, with the 95 % interval of that many tasks."""
         tasks = self._config().get("tasks", {}).get("held_out", 0)
-        points = [(r.update, r.time, r.metrics[HELD_OUT]) for r in updates if HELD_OUT in r.metrics]
-        learning = (self._json(SUMMARY) or {}).get("learning", {}).get("held_out", {"hours": (), "success_rate": ()})
-        times = {round(time) for _, time, _ in points}
-        for hours, rate in zip(learning["hours"], learning["success_rate"], strict=False):
-            if round(3600.0 * hours) not in times:
-                version = max((record.update for record in updates if record.time <= 3600.0 * hours + 1.0), default=0)
-                points.append((version, 3600.0 * hours, rate))
-        points.sort(key=lambda point: point[1])
-        bounds = [wilson(min(1.0, max(0.0, rate)), tasks) if tasks else (None, None) for _, _, rate in points]
+        points = [(record.time, record.metrics[HELD_OUT]) for record in updates if HELD_OUT in record.metrics]
+        if (
+            held_out := (self._json(SUMMARY) or {}).get("learning", {}).get("held_out")
+        ):  # has those before and after, too
+            points = [
+                (3600.0 * hours, rate) for hours, rate in zip(held_out["hours"], held_out["success_rate"], strict=False)
+            ]
+        versions = [max((r.update for r in updates if r.time <= time + 1.0), default=0) for time, _ in points]
+        bounds = [wilson(min(1.0, max(0.0, rate)), tasks) if tasks else (None, None) for _, rate in points]
         return {
-            "tasks": tasks,
-            "version": [version for version, _, _ in points],
-            "seconds": [round(time, 3) for _, time, _ in points],
-            "samples": [samples.get(version, 0) for version, _, _ in points],
-            "rate": [_number(rate) for _, _, rate in points],
+            "version": versions,
+            "seconds": [round(time, 3) for time, _ in points],
+            "samples": [samples.get(version, 0) for version in versions],
+            "rate": [_number(rate) for _, rate in points],
             "low": [_number(low) for low, _ in bounds],
             "high": [_number(high) for _, high in bounds],
         }
@@ -296,7 +297,6 @@ class RunDocuments:
         width = chunk_seconds(segments)
         known = sorted({int(place) for own in segments for place in own["end"] // width})
         return {
-            "from": 0.0,
             "to": round(max([end, *ends]), 3),
             "populations": populations,
             "chunks": [{"id": f"{width}:{k}", "from": width * k, "to": width * (k + 1)} for k in known],

@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dartsim.observe.page.documents import RunDocuments
-from dartsim.observe.page.runs import UNREADABLE
-from dartsim.observe.page.site import Site
+from dartsim.observe.page.runs import UNREADABLE, Site
 
 WEB = files("dartsim.observe.page") / "web"
 """Package data: ``page.html``, which is a template, its style and modules."""

@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from dartsim.core.errors import DartsimError
 from dartsim.observe.page.file import page_file
-from dartsim.observe.page.site import Site
+from dartsim.observe.page.runs import Site
 
 LOOK_SECONDS = 0.5
 """Time between two looks at the files of a run that somebody watches."""
@@ -151,9 +151,6 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(site.screen(parts[0], parts[2]), "image/png", headers={"Cache-Control": "max-age=31536000"})
             else:
                 revision, packed = self.server.document(parts)
-                if self.headers.get("If-None-Match") == f'"{revision}"':
-                    self._send(b"", "application/json", status=HTTPStatus.NOT_MODIFIED)
-                    return
                 headers = {"ETag": f'"{revision}"', "Cache-Control": "no-cache"}
                 self._send(packed, "application/json", headers=headers, packed=True)
         except KeyError:

@@ -34,7 +34,7 @@ function one(run, found, states, series) {
       h("div.progress", {},
         h("progress", { max: 1, value: progress ?? 0, "aria-label": "Part of the run that is done" }),
         h("span", {}, `${percent(progress)}: ${clock(done)}${whole ? ` of ${clock(whole)}` : ""} of ${kind} time`,
-          state === "running" && rest ? `, ends in about ${duration(rest)}` : "")),
+          state === "running" && rest ? `, ends in about ${duration(rest)}${found.target_success ? `, or once ${percent(found.target_success)} of held-out tasks succeed` : ""}` : "")),
       h("dl.counts", {}, ...counts(found, series).map(([label, value]) =>
         h("div", {}, h("dt", {}, label), h("dd", {}, value))))),
     alarms(run, found.alarms),
@@ -42,7 +42,7 @@ function one(run, found, states, series) {
       h("div.panel.stack", {}, h("h2", {}, state === "running" ? "What they do now" : "What they did at last"),
         ...Object.entries(states.populations).map(([key, members]) => does(members, found.waiting.filter((wait) => wait.population === key)))),
       found.idle && idle(found.idle, states),
-      curves(series)),
+      curves(series, found.surrogate)),
     found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found.waiting, states)));
 }
 
@@ -105,13 +105,14 @@ function learns({ rate, low, high }) {
   return h("p", {}, h(`span.badge.${sign}`, {}, word), ` it went from ${before} to ${after}`);
 }
 
-/** Success or reward, and the rate, in small. @param {any} series */
-function curves(series) {
+/** Success or reward, and the rate, in small. @param {any} series @param {boolean} surrogate */
+function curves(series, surrogate) {
   const { success, updates, played } = series ?? {}, drawn = [];
   const [title, learning] = success?.rate?.length ? ["Success on held-out tasks", success] : ["Reward of all attempts", played];
   if (learning?.rate?.length) drawn.push({ title, ...learning, y: learning.rate, dots: true });
   if (updates?.turns_per_minute?.length) drawn.push({ title: "Trained turns per minute", seconds: updates.seconds, y: updates.turns_per_minute });
   return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), success?.rate?.length > 1 && learns(success),
+    surrogate && h("p", {}, h("span.badge.plain", {}, "no model"), " outcomes are drawn: nothing is learned"),
     ...drawn.map(({ title, seconds, y, low, high, dots }) => linesFigure({ title, over: "hours", floor: 0, size: 110,
       lines: [{ name: title, color: PALETTE[0], x: seconds.map((value) => value / 3600), y, low, high, dots }], show: dots ? percent : number })));
 }

@@ -19,12 +19,16 @@ export async function schedule(runs) {
       h("form", { onsubmit: jump }, h("label.field", {}, "Go to", h("input", { name: "at", placeholder: "03:12", size: 8 })))),
     ...drawn.map(({ run, lanes, states, idle }) => h("figure.panel", {},
       runs.length > 1 && h("figcaption", {}, h("b", {}, decodeURIComponent(run))), lanesPlot(data(run, lanes, states, idle)),
-      inView(run, lanes, states, viewed() ?? [lanes.from, lanes.to]))),
-    h("div.panel.key", {}, ...Object.values(drawn[0].states.populations).map((population) =>
-      h("p.legend", {}, h("b", {}, population.title), ...population.states.map(swatch))),
+      inView(run, lanes, states, viewed() ?? [0, lanes.to]))),
+    h("div.panel", {}, ...Object.entries(drawn[0].states.populations).map(([name, { title, states }]) =>
+      h("p.legend", {}, h("b", {}, title), ...states.filter((_, k) => drawn.some(({ lanes }) => occurs(lanes, name, k))).map(swatch))),
       h("p.legend.muted", {}, "Above the lanes: v7 is the update that made version 7; red marks are faults, amber alarms, orange weight syncs. " +
         "Below desktops, engines and trainer: why they were idle, where single stays are kept.")));
 }
+
+/** Whether a population was ever in a state. @param {any} lanes @param {string} name @param {number} state */
+const occurs = (lanes, name, state) =>
+  lanes.populations.find((population) => population.name === name)?.levels.at(-1)?.shares.some((bin) => bin[state] > 0);
 
 /** Show the minutes around a time of the run. @param {SubmitEvent} event */
 function jump(event) {
@@ -40,6 +44,7 @@ function jump(event) {
 function data(run, lanes, states, idle) {
   return {
     ...lanes,
+    from: 0,
     name: decodeURIComponent(run),
     view: viewed(),
     populations: lanes.populations.flatMap((population) => [{ ...population, ...states.populations[population.name] },
