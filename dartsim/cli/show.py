@@ -82,7 +82,8 @@ def show(
         dartsim show runs/dart-seed0 --json - | jq .figures.env_utilization
     """
     from dartsim.cli.live import serve, site_of
-    from dartsim.observe.rundir import STUDY, read_status, reading
+    from dartsim.observe.page.run_state import read_status
+    from dartsim.observe.rundir import STUDY, reading
 
     folders, root = runs or [], Path.cwd()
     if len(folders) == 1 and (folders[0] / STUDY).is_file():
