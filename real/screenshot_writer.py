@@ -15,8 +15,8 @@ from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 
-SaveScreenshot = Callable[[Any, str | None], None]
-"""Saves a screenshot and its accessibility tree. Blocking; thread-safe."""
+SaveScreenshot = Callable[[Any], None]
+"""Saves a screenshot. Blocking; thread-safe."""
 
 
 class ScreenshotSavingEnv:
@@ -52,7 +52,7 @@ class ScreenshotSavingEnv:
         if shown.screenshot is None:
             return
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(None, self._save, shown.screenshot, shown.accessibility_tree)
+        future = loop.run_in_executor(None, self._save, shown.screenshot)
         self._under_way.add(future)
         future.add_done_callback(self._ended)
 

@@ -176,8 +176,8 @@ class Store(Protocol):
         ...
 
     @property
-    def prepare_files(self) -> Callable[[Any, str | None], None] | None:
-        """Writes the files of a screenshot and an accessibility tree before ``record`` does, from any thread.
+    def prepare_files(self) -> Callable[[Any], None] | None:
+        """Writes the file of a screenshot before ``record`` does, from any thread.
 
         None if the store keeps no screenshots.
         """

@@ -64,9 +64,9 @@ async def played(keep):
 def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, monkeypatch):
     blobs, threads = BlobStore(tmp_path), []
 
-    def keep(picture, text):
+    def keep(picture):
         threads.append(threading.current_thread())
-        blobs.prepare(picture, text)
+        blobs.prepare(picture)
 
     shown = asyncio.run(played(keep))
     assert len(threads) == 3, "nobody acts on the last screen"
@@ -74,14 +74,13 @@ def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, 
     monkeypatch.setattr("dartsim.store.blobs.png_of", None)
     for one in shown[:3]:
         blobs.put(one.screenshot)
-        blobs.put_text(one.accessibility_tree)
 
 
 async def test_the_desktop_does_not_wait_for_it():
     """The first screen is kept while the attempt acts; its score comes when all are."""
     go_on, order = threading.Event(), []
 
-    def keep(picture, text):
+    def keep(picture):
         assert go_on.wait(10.0)
         order.append("kept")
 
@@ -103,7 +102,7 @@ async def test_the_desktop_does_not_wait_for_it():
 
 @pytest.mark.filterwarnings("error")
 def test_a_screen_that_cannot_be_kept_is_not_the_desktop_s_fault():
-    def keep(picture, text):
+    def keep(picture):
         raise OSError("no room")
 
     assert len(asyncio.run(played(keep))) == 4
