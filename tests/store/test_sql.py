@@ -113,12 +113,6 @@ def test_a_failed_transaction_leaves_the_last_one_and_nothing_follows(tmp_path, 
     store.close()
 
 
-def test_a_disk_without_room_for_screenshots_is_full(place, made):
-    store = place.store(blobs=BlobStore(place.folder / "screens", reserve_bytes=2**60))
-    with pytest.raises(StoreFull, match="make room, then resume the run"):
-        store.record(made.ended(0))
-
-
 def test_documents_come_back(place):
     store = place.store()
     rng = np.random.default_rng(7)
