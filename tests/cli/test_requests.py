@@ -83,7 +83,6 @@ def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, com
         (("run", "--set", "rollout.num_envs=many"), "rollout.num_envs"),
         (("run", "--set", "rollout.num_envs"), "section.key=value"),
         (("run", "--set", "curation.groups.min_size=9"), "curation.groups.min_size"),
-        (("run", "--set", "backend.real_time=true", "--until-steady", "1%"), "run.until_steady"),
         (("compare", "dart", "--until-steady", "2"), "'2'"),
         (("run", "dart", "--set", "tasks.source=osworld"), "tasks.folder"),
     ],
