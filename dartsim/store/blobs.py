@@ -9,6 +9,7 @@ a damaged file is detected.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
@@ -69,15 +70,15 @@ class FileUses:
 
 
 class BlobStore:
-    """Stores screenshots as files. Only ``prepare`` may be called concurrently.
+    """Stores screenshots as files. Only ``prepare`` may go on during other calls.
 
     Args:
         folder: Created if missing.
         durable: Whether files survive a loss of power, at the cost of an fsync per file. They survive the end of the
             process in any case.
         reserve_bytes: The store is full when less than this is free on the disk, so that the run's last rows still fit.
-        moves: Whether desktops' PNG files that were put or got are no longer kept in memory; only this store may then
-            remove or rename files.
+        moves: Whether desktops' PNG files that were prepared, put or got are no longer kept in memory; only this store
+            may then remove or rename files.
     """
 
     def __init__(
@@ -111,11 +112,18 @@ class BlobStore:
         self._move(picture, name)
         return name
 
-    def prepare(self, picture: Any) -> None:
-        """Write the file of a picture ahead of ``put``, from any thread.
+    async def prepare(self, picture: Any) -> None:
+        """Write the file of a picture in a thread, ahead of ``put``.
 
         If the picture is garbage-collected before it is put, the next ``put`` removes the file. Errors as ``put``.
         """
+        await asyncio.to_thread(self._prepare, picture)
+        # Another picture's file may have been removed as this one found it. No file is removed meanwhile: all that
+        # remove files run on this thread.
+        if self._path(name := self._name(picture)).exists():
+            self._move(picture, name)
+
+    def _prepare(self, picture: Any) -> None:
         name = self._name(picture)
         self._uses.by_picture(name, picture)
         if not self._path(name).exists():

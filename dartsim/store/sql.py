@@ -18,7 +18,7 @@ import logging
 import shutil
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -171,7 +171,7 @@ class SqlStore(Store):
 
     @property
     @override
-    def prepare_files(self) -> Callable[[Any], None] | None:
+    def prepare_files(self) -> Callable[[Any], Awaitable[None]] | None:
         return None if self.blobs is None else self.blobs.prepare
 
     @override
