@@ -85,9 +85,10 @@ def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
 
 def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
     for line in json_lines(path):
+        # The compiled classes take no list for a tuple.
+        values: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in line.items()}
         with suppress(TypeError):
-            # The compiled classes take no list for a tuple.
-            yield kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
+            yield kind(**values)
 
 
 def json_lines(path: Path, newest_bytes: int | None = None) -> Iterator[dict[str, Any]]:

@@ -157,7 +157,7 @@ class RunDocuments:
             "of_seconds": whole,
             "progress": 1.0 if state == "finished" else min(1.0, max(shares)),
             "eta_seconds": None if state in ENDED else self._eta(max(shares)),
-            "target_success": run.get("target_success"),
+            "target_success": _number(run.get("target_success")),
             "surrogate": config.get("policy", {}).get("kind") == "surrogate",
             "verdict": summary.get("verdict") or status.get("verdict"),
             "error": status.get("error"),

@@ -109,9 +109,9 @@ function learns({ rate, low, high }) {
 function curves(series, surrogate) {
   const { success, updates, played } = series ?? {}, drawn = [];
   const [title, learning] = success?.rate?.length ? ["Success on held-out tasks", success] : ["Reward of all attempts", played];
-  if (learning?.rate?.length) drawn.push({ title, ...learning, y: learning.rate, dots: true });
+  if (learning?.rate.length) drawn.push({ title, ...learning, y: learning.rate, dots: true });
   if (updates?.turns_per_minute?.length) drawn.push({ title: "Trained turns per minute", seconds: updates.seconds, y: updates.turns_per_minute });
-  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), success?.rate?.length > 1 && learns(success),
+  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), learning.rate.length > 1 && !surrogate && learns(learning),
     surrogate && h("p", {}, h("span.badge.plain", {}, "no model"), " outcomes are drawn: nothing is learned"),
     ...drawn.map(({ title, seconds, y, low, high, dots }) => linesFigure({ title, over: "hours", floor: 0, size: 110,
       lines: [{ name: title, color: PALETTE[0], x: seconds.map((value) => value / 3600), y, low, high, dots }], show: dots ? percent : number })));
