@@ -44,7 +44,7 @@ QUANTILE = 1.645
 """Standard deviations on either side of a 90 % interval."""
 STEP = 0.2
 """Change of a logarithm for the Jacobian: well above the noise of a simulation."""
-ITERATIONS, CLOSE = 3, 0.1
+ITERATIONS, CLOSE = 5, 0.1
 """Most iterations of the fit, and the change of all logarithms, in prior deviations, that ends it."""
 SMALLEST_AXIS = 0.01
 """Standard deviation of the logarithm below which an axis of the posterior is left out."""
@@ -231,14 +231,18 @@ class Predictor:
         weights = np.array([1.0 / self._variance(each) for _, each in targets])
         known = Evidence(found.mean, np.linalg.inv(found.covariance), wanted, weights)
 
-        def linearize(at: Vector) -> tuple[Vector, Vector]:
-            values, jacobian = self._linearized(rows, targets, found, at)
+        def evaluate(at: Vector) -> Vector:
+            [values] = self._logarithms(rows, targets, found, [at])
             found.trace.append({"parameters": found.values(at), "errors": np.expm1(values - wanted).tolist()})
-            return values, jacobian
+            return values
+
+        def derive(at: Vector, values: Vector) -> Vector:
+            points = [at + STEP * unit for unit in np.eye(len(at))]
+            return ((self._logarithms(rows, targets, found, points) - values) / STEP).T
 
         limits = 1.5 * np.array([prior.sd for prior in found.priors])
-        fit = maximize(known, linearize, limits=limits, attempts=ITERATIONS, close=CLOSE)
-        found.mean, found.covariance = fit.at + fit.change, np.linalg.inv(known.curvature(fit.jacobian))
+        fit = maximize(known, evaluate, derive, limits=limits, attempts=ITERATIONS, close=CLOSE)
+        found.mean, found.covariance = fit.at, np.linalg.inv(known.curvature(fit.jacobian))
         for number, row in enumerate(rows):
             own = np.array([place == number for place, _ in targets])
             if all(own) and self.table.after is None:
@@ -257,20 +261,22 @@ class Predictor:
             ]
         return found
 
-    def _linearized(
-        self, rows: Sequence[Fitted], targets: Sequence[tuple[int, Measured]], found: Posterior, at: Vector
-    ) -> tuple[Vector, Vector]:
-        """Return the logarithms of the fitted figures at a point, and their Jacobian."""
-        points = [at, *(at + STEP * unit for unit in np.eye(len(at)))]
+    def _logarithms(
+        self,
+        rows: Sequence[Fitted],
+        targets: Sequence[tuple[int, Measured]],
+        found: Posterior,
+        points: Sequence[Vector],
+    ) -> Vector:
+        """Return the logarithms of the fitted figures at each point."""
         cases = [Case(row.setup, found.values(point), 0) for point in points for row in rows]
         figures = self._simulate(cases)
-        values = np.array(
+        return np.array(
             [
                 [log(max(figures[place * len(rows) + number][_name(known)], 1e-3)) for number, known in targets]
                 for place in range(len(points))
             ]
         )
-        return values[0], ((values[1:] - values[0]) / STEP).T
 
     def _predict(self, posterior: Posterior) -> list[dict[str, Any]]:
         table = self.table
