@@ -89,8 +89,8 @@ class FluidEngine:
 
     A plan is what the engine is doing: ``_steps`` iterations from ``_start`` to ``_end``. Its effects are applied when
     it ends. A plan with a chunk prefills and is one iteration long; one without decodes until the next completion.
-    ``_due`` is when the timer has to fire: at ``_end``, or, if the chunk has all that waits and completes no reply, when
-    the next reply completes. Whoever changes something before first applies the effects of the plans that have ended.
+    ``_due`` is when the timer has to fire: at ``_end``, or, if the chunk has all that waits and completes no reply,
+    when the next reply completes. A call before then first applies the effects of the plans that have ended.
 
     Invariant: the cache reserved by admitted jobs never exceeds the profile's capacity.
     """
@@ -354,7 +354,8 @@ class FluidEngine:
         """Return when a reply completes first, if no call changes anything.
 
         Args:
-            end: End of the chunk, in which all jobs are that wait.
+            end: End of the chunk.
+            chunk: Its jobs, all that wait.
             left: Tokens of the chunk's last job that are prefilled after it.
         """
         num_decode = len(self._heap)
@@ -395,7 +396,7 @@ class FluidEngine:
         return steps * (context * self._kv_seconds + self._decode[num_decode] + growth)
 
     def _set(self, start: float, end: float, due: float) -> None:
-        """Let the plan run from ``start`` to ``end``; a timer armed for earlier than ``due`` stays and rearms itself."""
+        """Let the plan run from ``start`` to ``end``; a timer armed for before ``due`` stays and rearms itself."""
         self._planned = True
         self._start = start
         self._end = end
