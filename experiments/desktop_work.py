@@ -115,7 +115,7 @@ class Shape:
             "curation.staleness.max_staleness=1000",
             "curation.pool.enabled=false",
         )
-        return load(preset_name="desktop", overrides=overrides)
+        return load("desktop", overrides=overrides)
 
 
 def worth(attempt: Attempt) -> float:

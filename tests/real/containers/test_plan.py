@@ -23,7 +23,7 @@ def test_kvm_of_an_engine_on_another_machine_is_not_looked_for_here(monkeypatch,
 
     monkeypatch.setattr(official, "kvm_state", kvm_state)
     config = load(
-        preset_name="desktop",
+        "desktop",
         overrides=[
             "backend.desktops=osworld",
             "tasks.source=osworld",
