@@ -4,8 +4,8 @@ Trials come in batches: all settings of a batch are proposed before any is simul
 order, so a study with the same seed and batch size repeats its trials. No point is tried twice.
 
 A trial is stopped once it is worse than the best one of earlier batches, on the same seeds (``dartsim.lab.jobs``). The
-best one of m finished trials is partly the luckiest, so the test's error is ``ERROR`` / m: the best settings are stopped
-with a probability of at most ``ERROR`` in a whole study, whichever trials come before them (Bonferroni's inequality).
+best one of m finished trials is partly the luckiest, so the test's error is ``ERROR`` / m: a study stops the best
+settings with a probability of at most ``ERROR``, whichever trials come before them (Bonferroni's inequality).
 
 States of a trial: proposed, then finished, failed (a run trained nothing), stopped early (pruned), or refused (the
 configuration is invalid or too expensive; nothing is simulated).
