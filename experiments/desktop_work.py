@@ -319,14 +319,14 @@ KILLS: Mapping[str, Sequence[str]] = {
 
 
 def play() -> None:
-    """Play on desktops until this process is interrupted or killed, and print each attempt's end as a line of JSON."""
+    """Play on desktops until this process is interrupted or killed; print the start and each attempt's end as JSON."""
 
     def tell(ended: Trajectory) -> None:
         found = {"attempt": ended.attempt.id, "reward": ended.reward, "cause": ended.cause}
         print(json.dumps({**found, "worth": worth(ended.attempt)}), flush=True)
 
     config = configuration(4, warm_envs=2, turns=3, screen=(224, 224))
-    execute(config, Path(sys.argv[1]), [Listener(attempt_ended=tell)])
+    execute(config, Path(sys.argv[1]), [Listener(run_started=lambda _: print("{}", flush=True), attempt_ended=tell)])
 
 
 def random_kills(image: str, *, kills: int, kills_a_life: int, on_life: Callable[[Figures], None]) -> Figures:
@@ -366,6 +366,8 @@ def _life(image: str, folder: Path, kills: int, rng: random.Random, killed: Coun
         closing(connect(DockerHostConfig())) as client,
     ):
         owner = f"{boot_id()}:{pid_namespace()}:{process.pid}:"
+        while not (folder / "printed").stat().st_size and process.poll() is None:
+            time.sleep(0.1)
         while kills:
             time.sleep(rng.expovariate(1.0 / MEAN_WAIT_SECONDS))
             if process.poll() is not None:
@@ -397,8 +399,8 @@ def _count(folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
     attempts: dict[int, Figures] = {}
     for line in (folder / "printed").read_text().splitlines():
         with suppress(json.JSONDecodeError):  # the last line of a process that was killed may be incomplete
-            ended = json.loads(line)
-            attempts[ended["attempt"]] = ended
+            if ended := json.loads(line):
+                attempts[ended["attempt"]] = ended
     with reading(folder / "run" / DATABASE_FILE) as database:
         stored = dict(database.execute("SELECT attempt, reward FROM trajectories"))
         scheduler = read_documents(database).get(SCHEDULER, {})

@@ -60,14 +60,12 @@ def speeds(figures: Figures, variant: str) -> Iterator[tuple[Figures, float, flo
 def multi_turn_table(figures: Figures) -> Rows:
     """Return how much faster packed turns are than each variant, and what memory their update takes beside its own."""
     columns = {
-        "packed turns beside": "{against}",
-        "images": "{images}",
-        "model": "{model}",
-        "selected": "{selected:.0%}",
+        **{"packed turns beside": "{against}", "images": "{images}", "model": "{model}", "selected": "{selected:.0%}"},
+        **{"turns per CPU second": "{speed:.1f} ×", "wanted": "{wanted:.1f} ×", "memory": "{memory:.2f} ×"},
+        "fewer operations": "{operations:.1f} ×",
     }
-    columns |= {"turns per CPU second": "{speed:.1f} ×", "wanted": "{wanted:.1f} ×", "memory": "{memory:.2f} ×"}
-    columns |= {"fewer operations": "{operations:.1f} ×"}
-    counted = {(row["against"], row["images"], row["model"]): row["operations"] for row in figures["operation_ratios"]}
+    keys = ("images", "model", "max_tokens", "selected")
+    counted = {(row["against"], *(row[key] for key in keys)): row["operations"] for row in figures["operation_ratios"]}
     entries = [
         {
             **row,
@@ -75,7 +73,7 @@ def multi_turn_table(figures: Figures) -> Rows:
             "speed": speed,
             "wanted": TARGETS.get((variant, row["images"])),
             "memory": memory,
-            "operations": counted.get((variant, row["images"], row["model"])) if row["selected"] == 1.0 else None,
+            "operations": counted.get((variant, *(row[key] for key in keys))),
         }
         for variant, words in AGAINST.items()
         for row, speed, memory in speeds(figures, variant)
