@@ -60,7 +60,7 @@ function counts(found, series) {
     ["updates", number(by.updates ?? 0)],
     ["attempts", number(by.trajectories ?? 0)],
     ["trained on", share(by.trained_trajectories)],
-    ["masked by faults", share(by["dropped/masked"])],
+    ["masked by faults", share(Math.max(0, (by["dropped/masked"] ?? 0) - (by["ending/cancelled"] ?? 0)))],
     ["alarms", found.alarms.length ? `${found.alarms.filter((alarm) => alarm.active).length} active of ${found.alarms.length}` : "none"],
   ];
   return /** @type {[string, string][]} */ (all.filter(([, value]) => value !== undefined && value !== "–"));
