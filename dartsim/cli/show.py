@@ -170,6 +170,8 @@ def _export(folder: Path, attempt: int | None, gif: Path | None, osworld: Path |
 
 def _state(now: Mapping[str, Any]) -> RenderableType:
     """Return the document ``now`` of a run as text."""
+    from dartsim.observe.status import waiting_text
+
     ended = now["state"] in ("finished", "interrupted", "failed", "crashed")
     until = "" if ended else f" of {hours(now['of_seconds'])}"
     lines = [
@@ -186,7 +188,7 @@ def _state(now: Mapping[str, Any]) -> RenderableType:
     if now["idle"] is not None:
         parts += _idle_tables(now["idle"])
     if not ended:
-        parts.append(_waits(now["waiting"]))
+        parts.append(Text(printable(f"\n{waiting_text(now['waiting'])}")))
     return Group(*parts)
 
 
@@ -205,13 +207,3 @@ def _idle_tables(idle: Mapping[str, Any]) -> list[RenderableType]:
         shown.columns[0].min_width = 24
         parts += ["", shown]
     return parts
-
-
-def _waits(waiting: Sequence[Mapping[str, Any]]) -> RenderableType:
-    rows = []
-    for wait in waiting:
-        who = wait["example"] if wait["count"] == 1 else f"{wait['count']}, such as {wait['example']}"
-        detail = f" ({wait['detail']})" if wait["detail"] else ""
-        words = f"{wait['waits_for']}{detail}; {wait['woken_by']}"
-        rows.append((who, wait["label"], hours(wait["for_seconds"]), words))
-    return table(["component", "state", "for", "waits for; woken by"], rows)

@@ -145,5 +145,7 @@ def _counts(recorder: Recorder) -> dict[str, int]:
     shown = ("attempts", "trajectories", "updates", "trained_trajectories", "trained_turns")
     counts = {name: int(recorder.counts[name]) for name in shown}
     return counts | {
-        name: int(n) for name, n in sorted(recorder.counts.items()) if name.startswith(("dropped/", "fault/"))
+        name: int(n)
+        for name, n in sorted(recorder.counts.items())
+        if name.startswith(("dropped/", "fault/", "ending/cancelled"))
     }

@@ -122,15 +122,22 @@ def now(run: str, sizes: dict[str, int], end: float, text: str) -> dict[str, Any
         }
         for name, size in sizes.items()
     }
-    waits = {"waits_for": "a reply", "woken_by": "an engine", "example": "slot 1", "detail": text, "for_seconds": 1}
+    waits = {"waits_for": "a reply", "woken_by": "an engine", "component": "slot 1", "detail": text, "since_seconds": 1}
     return {
         **{"name": run, "scheduler": text, "seed": 0, "clock": "simulated", "state": "running", "error": None},
-        **{"run_seconds": end, "of_seconds": 2 * end, "progress": 0.5, "eta_seconds": 90.0, "figures": {}},
+        **{
+            "run_seconds": end,
+            "as_of_seconds": end,
+            "of_seconds": 2 * end,
+            "progress": 0.5,
+            "eta_seconds": 90.0,
+            "figures": {},
+        },
         "verdict": f"Limited by the engines: {text}",
         "alarms": [alarm],
         "counts": {"trajectories": 40, "updates": 3, text: 1},
         "waiting": [
-            {"population": name, "component": name, "label": next(iter(POPULATIONS[name].states)).info.label, **waits}
+            {"population": name, "kind": name, "state": next(iter(POPULATIONS[name].states)).info.label, **waits}
             | {"count": size}
             for name, size in sizes.items()
         ],

@@ -104,9 +104,9 @@ def paths(run, mark, outside):
     for number, name in enumerate((str(outside / "folder"), "../outside/folder", "..", ".", ""), 900):
         database.execute("INSERT INTO checkpoints VALUES (?, ?, 'x')", (number, name))
     names = [str(outside / "file"), f"../../outside/folder/{'a' * 64}.png"]
-    turns = json.dumps([["WAIT", 0, 0, 0, 1, 1, [None] * 3, *names, None]]).encode()
+    turns = json.dumps([["WAIT", 0, 0, 0, 1, 1, [None] * 3, name, None] for name in names]).encode()
     turns = struct.pack("<II", zlib.crc32(turns), len(turns)) + turns
-    database.execute("UPDATE trajectories SET turns = ?, state = 'eligible', num_turns = 1", (turns,))
+    database.execute("UPDATE trajectories SET turns = ?, state = 'eligible', num_turns = 2", (turns,))
     database.commit()
     database.close()
 

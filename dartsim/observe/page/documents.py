@@ -53,6 +53,7 @@ from dartsim.observe.recording import (
 from dartsim.observe.records import HELD_OUT, UpdateRecord
 from dartsim.observe.rundir import CONFIG, METRICS, SNAPSHOTS, STATUS, SUMMARY, TOKENS, is_locked
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState, EngineState
+from dartsim.observe.status import waiting
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
 
@@ -167,7 +168,8 @@ class RunDocuments:
             ],
             "counts": counts,
             "figures": plain_figures(summary),
-            "waiting": waiting(status),
+            "as_of_seconds": status["as_of_seconds"],
+            "waiting": waiting(status["components"]),
             "idle": self._idle(),
         }
 
@@ -644,32 +646,6 @@ def _present_states(status: Mapping[str, Any]) -> Mapping[str, Present]:
         if name is not None and part["state"] in labels[name] and (not number or number.isdecimal()):
             found[name][int(number or 0)] = labels[name][part["state"]], float(part["since_seconds"])
     return found
-
-
-def waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what components wait for, those of one kind and state together, the longest wait of each as example."""
-    kinds = {info.member: name for name, info in POPULATIONS.items()}
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for part in status["components"]:
-        kind = str(part["component"]).split(" ")[0]
-        groups[kind if kind in kinds else str(part["component"]), str(part["state"])].append(part)
-    waits = []
-    for (kind, state), same in groups.items():
-        oldest = min(same, key=lambda part: float(part["since_seconds"]))
-        waits.append(
-            {
-                "population": kinds.get(kind),
-                "component": kind,
-                "label": state,
-                "count": len(same),
-                "waits_for": oldest["waits_for"],
-                "woken_by": oldest["woken_by"],
-                "example": oldest["component"],
-                "for_seconds": round(max(0.0, float(status["as_of_seconds"]) - float(oldest["since_seconds"])), 3),
-                "detail": oldest["detail"],
-            }
-        )
-    return waits
 
 
 def _number(value: Any) -> float | None:

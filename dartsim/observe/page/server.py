@@ -14,7 +14,6 @@ import gzip
 import hmac
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -73,7 +72,7 @@ class PageServer(ThreadingHTTPServer):
         self.closing = False
         self._lock = RLock()
         self._looked: dict[str, tuple[float, Mapping[str, str]]] = {}
-        self._encoded: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._encoded: dict[str, tuple[str, bytes]] = {}
         super().__init__((host, port), Handler)
 
     @property
@@ -96,13 +95,12 @@ class PageServer(ThreadingHTTPServer):
         path = "/".join(parts)
         with self._lock:
             revision = self.site.revision(parts)
-            known = self._encoded.get(path)
+            known = self._encoded.pop(path, None)
             if known is None or known[0] != revision:
                 known = revision, gzip.compress(json_bytes(self.site.get(parts)), compresslevel=5)
-            self._encoded[path] = known
-            self._encoded.move_to_end(path)
+            self._encoded[path] = known  # the last ones asked for come last
             if len(self._encoded) > MAX_ENCODED:
-                self._encoded.popitem(last=False)
+                del self._encoded[next(iter(self._encoded))]
             return known
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ function one(run, found, states, series) {
         ...Object.entries(states.populations).map(([key, members]) => does(members, found.waiting.filter((wait) => wait.population === key)))),
       found.idle && idle(found.idle, states),
       curves(series, found.surrogate)),
-    found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found.waiting, states)));
+    found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found, states)));
 }
 
 /** The figures that tell most. @param {any} found @param {any} series @returns {[string, string][]} */
@@ -60,7 +60,7 @@ function counts(found, series) {
     ["updates", number(by.updates ?? 0)],
     ["attempts", number(by.trajectories ?? 0)],
     ["trained on", share(by.trained_trajectories)],
-    ["masked by faults", share(by["dropped/masked"])],
+    ["masked by faults", share(Math.max(0, (by["dropped/masked"] ?? 0) - (by["ending/cancelled"] ?? 0)))],
     ["alarms", found.alarms.length ? `${found.alarms.filter((alarm) => alarm.active).length} active of ${found.alarms.length}` : "none"],
   ];
   return /** @type {[string, string][]} */ (all.filter(([, value]) => value !== undefined && value !== "–"));
@@ -84,7 +84,7 @@ function brief(message) {
 
 /** How many members are in which state. @param {any} members @param {any[]} waiting */
 function does({ title, states }, waiting) {
-  const size = waiting.reduce((sum, { count }) => sum + count, 0), counts = new Map(waiting.map(({ label, count }) => [label, count]));
+  const size = waiting.reduce((sum, { count }) => sum + count, 0), counts = new Map(waiting.map(({ state, count }) => [state, count]));
   return shareBar(title, states.map((state) => ({ ...state, share: (counts.get(state.label) ?? 0) / size, note: number(counts.get(state.label)) })), size);
 }
 
@@ -117,9 +117,9 @@ function curves(series, surrogate) {
       lines: [{ name: title, color: PALETTE[0], x: seconds.map((value) => value / 3600), y, low, high, dots }], show: dots ? percent : number })));
 }
 
-/** @param {any[]} waiting @param {any} states */
-const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], waiting.map((wait) => {
-  const members = states.populations[wait.population], state = members?.states.find(({ label }) => label === wait.label);
-  return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label], number(wait.count), wait.waits_for, wait.woken_by,
-    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(wait.for_seconds)];
+/** @param {any} found @param {any} states */
+const waits = (found, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], found.waiting.map((wait) => {
+  const members = states.populations[wait.population], state = members?.states.find(({ label }) => label === wait.state);
+  return [[`${members?.title ?? wait.kind}: `, state ? swatch(state) : wait.state], number(wait.count), wait.waits_for, wait.woken_by,
+    [wait.component, wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(Math.max(0, found.as_of_seconds - wait.since_seconds))];
 }));
