@@ -97,7 +97,7 @@ def configuration(
         "curation.batch.max_groups=10000",
         "curation.pool.enabled=false",
     )
-    return load(preset_name="desktop", overrides=overrides)
+    return load("desktop", overrides=overrides)
 
 
 def worth(attempt: Attempt) -> float:

@@ -77,7 +77,7 @@ def configuration(case: DriverCase, folder: Path) -> Config:
     """Return the preset for real OSWorld with the case's sizes; engines are to be attached."""
     from dartsim.real.stand_ins.model import write_stand_in
 
-    preset = load(preset_name="osworld-8gpu")
+    preset = load("osworld-8gpu")
     changes: dict[str, Any] = {"backend.desktops": "stand_in", "backend.learner": "stand_in"}
     changes |= {"tasks.source": "generated", "tasks.folder": None, "tasks.do_nothing": "ignore"}
     changes |= {"rollout.num_envs": case.desktops, "rollout.num_workers": case.engines, "rollout.max_turns": TURNS}

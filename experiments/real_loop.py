@@ -41,7 +41,7 @@ def config(run: str, seed: int, *, quick: bool, minutes: float | None = None, ch
     ends = (f"run.hours={length / 60.0}", f"run.seed={seed}", "run.updates=none", "run.target_success=none")
     shorter = own["quick_changes"] if quick else ()
     settings = ("backend.learner=local", *ends, "run.max_segments=0", *own["changes"], *shorter, *changes)
-    return load(preset_name=own["preset"], overrides=settings)
+    return load(own["preset"], overrides=settings)
 
 
 def run_seed(real: Config, out: Path | None = None) -> Figures:

@@ -115,7 +115,7 @@ class Observation(NamedTuple):
     """What the agent sees.
 
     ``screenshot`` is a uint8 array [height, width, 3], or a ``dartsim.core.png.Screenshot``, which ``np.asarray``
-    decodes; ``accessibility_tree`` is XML or None.
+    decodes; ``accessibility_tree`` is XML or None, for policies: no store keeps it.
     """
 
     screenshot: Any

@@ -85,7 +85,7 @@ def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, 
 
 
 def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, capsys, tmp_path):
-    watch = Watch(load(preset_name="dart"), tmp_path)
+    watch = Watch(load("dart"), tmp_path)
     with lock_run(tmp_path), watch:
         assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
@@ -136,7 +136,7 @@ def test_a_strict_run_ends_with_the_exit_code_of_its_alarm(dartsim, capsys, tmp_
     ("clock", "age", "silent"), [("real", 300.0, True), ("real", 1.0, False), ("virtual", 300.0, False)]
 )
 def test_a_run_that_lives_and_writes_nothing_is_said_to_be_silent(dartsim, capsys, tmp_path, clock, age, silent):
-    with lock_run(tmp_path), Watch(load(preset_name="dart"), tmp_path):
+    with lock_run(tmp_path), Watch(load("dart"), tmp_path):
         found = json.loads((tmp_path / STATUS).read_text()) | {"state": "running", "clock": clock}
         (tmp_path / STATUS).write_text(json.dumps(found))
         written = time.time() - age

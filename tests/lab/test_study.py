@@ -137,7 +137,7 @@ def test_a_job_that_fails_says_so(monkeypatch):
 def test_real_parts_are_refused_and_a_model_becomes_a_surrogate():
     with pytest.raises(ConfigError, match=r"backend\.desktops"):
         Study(asked(base=with_settings(small(), {"backend.real_time": True})))
-    assert as_virtual(load(preset_name="tiny")).policy.kind == "surrogate"
+    assert as_virtual(load("tiny")).policy.kind == "surrogate"
 
 
 # -- studies

@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short simulated run."""
     changes = ["run.hours=0.4", "rollout.num_envs=16", "rollout.num_workers=2", "curation.batch.min_groups=1"]
     path = tmp_path_factory.mktemp("runs") / "a run"
-    execute(load(preset_name="dart", overrides=changes), path)
+    execute(load("dart", overrides=changes), path)
     return path
 
 

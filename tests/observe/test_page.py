@@ -202,12 +202,12 @@ def test_another_address_needs_the_token(folder):
 
 def test_a_run_in_memory_and_one_that_starts_have_documents(tmp_path):
     changes = ["run.hours=0.1", "rollout.num_envs=8", "rollout.num_workers=1", 'curation.store="memory"']
-    execute(load(preset_name="dart", overrides=changes), tmp_path / "memory")
+    execute(load("dart", overrides=changes), tmp_path / "memory")
     attempts = document(tmp_path / "memory", "attempts")
     assert attempts["total"] > 0
     one = document(tmp_path / "memory", f"attempt/{attempts['attempt'][0]}")
     assert (one["turns"], bool(one["turns_missing"])) == ([], True)
-    with lock_run(tmp_path / "new"), Watch(load(preset_name="dart"), tmp_path / "new"):
+    with lock_run(tmp_path / "new"), Watch(load("dart"), tmp_path / "new"):
         assert document(tmp_path / "new", "now")["state"] == "starting"
         for name in ("series", "lanes", "attempts"):
             assert document(tmp_path / "new", name)

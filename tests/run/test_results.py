@@ -17,7 +17,7 @@ from dartsim.sim.task_difficulties import TaskDifficulty
 
 def lab(preset, hours, *changes):
     overrides = [f"run.hours={hours}", "run.max_segments=0", 'curation.store="memory"', *changes]
-    return prepare(load(preset_name=preset, workload_name="long-tail", overrides=overrides))
+    return prepare(load(preset, on="long-tail", overrides=overrides))
 
 
 def test_tasks_have_only_the_classes_that_are_known_of_them():
