@@ -229,7 +229,7 @@ class Predictor:
         targets = [(number, known) for number, row in enumerate(rows) for known in row.figures]
         if not targets:
             return found
-        wanted = np.log([_published(each) for _, each in targets])
+        wanted: Vector = np.log([_published(each) for _, each in targets])
         weights = np.array([1.0 / self._variance(each) for _, each in targets])
         known = Evidence(found.mean, np.linalg.inv(found.covariance), wanted, weights)
 
@@ -238,7 +238,8 @@ class Predictor:
         def evaluate(at: Vector) -> Vector:
             seeds = self._logarithms(rows, targets, found, [at], range(FIT_SEEDS))
             nonlocal base
-            base, values = seeds[0], seeds.mean(axis=0)
+            values: Vector = seeds.mean(axis=0)
+            base = seeds[0]
             found.trace.append({"parameters": found.values(at), "errors": np.expm1(values - wanted).tolist()})
             return values
 

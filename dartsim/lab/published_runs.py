@@ -73,7 +73,7 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
     admitted = round(ahead * attempts)
     slots = min(admitted, rules.concurrency // scale if rules.concurrency else admitted)
     sync = _sync_seconds(setup, parameters)
-    base = load(rules.preset, workload_name="math")
+    base = load(rules.preset, on="math")
     changes: dict[str, Any] = {
         "run.seed": seed,
         "run.hours": 1e5,
