@@ -390,8 +390,8 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
     assert set(files[0]) == {
         "config.toml",
         "events.jsonl",
-        "idle.json",
         "segments.bin",
+        "status.json",
         "summary.json",
     }
     facts = json.loads(files[0]["summary.json"])
