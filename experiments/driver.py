@@ -13,6 +13,7 @@ of 1920 x 1080 and 300 KB or more; an attempt has 30 turns.
 *CPU* is that of the driver's process, threads included, a turn. *Loop* is what its event loop computes, which is one
 thread: the twin's ``cluster.engine.control_seconds``. *Growth* is the slope of the process's memory, sampled twice a
 minute over the last two thirds of a run whose updates, as those of any long run, delete the turns that were trained on.
+The allocator keeps what it frees: growth in a few steps is that of the most that was ever needed at once.
 """
 
 from __future__ import annotations
