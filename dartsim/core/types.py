@@ -255,7 +255,7 @@ class Turns(Sequence[Turn]):
         turn = range(len(self))[index]
         *numbers, cached = self._numbers[6 * turn : 6 * turn + 6]
         sampled = self._sampled[turn] if self._sampled else (None,) * 3
-        reply = Reply(self._actions[turn], *numbers, *sampled, None if cached < 0 else cached)
+        reply = Reply._make((self._actions[turn], *numbers, *sampled, None if cached < 0 else cached))
         return Turn(self._observations[turn if len(self._observations) > 1 else 0], reply)
 
     @override
