@@ -28,7 +28,7 @@ from dartsim.real.scratch import scratch_folder
 from dartsim.run.prepare import prepare
 from experiments.apps_training_solutions import SOLUTIONS, replies
 from experiments.many_turns import gain, trained, with_model
-from experiments.real_loop import config, sizes, worst_error
+from experiments.real_loop import config, prediction_found, sizes
 from experiments.study import Experiment, Figures, Options, short_commit
 
 LIST, GRID = "training", 120
@@ -87,7 +87,6 @@ def measure(options: Options) -> Figures:
 
 def found(figures: Figures) -> str:
     """Say what was run, what was learned, and how well it was predicted."""
-    name, error = worst_error(figures)
     gained, settings = figures["success_gain"], figures["config"]
     return (
         f"{settings['num_envs']} desktops of `apps`, {settings['minutes']:.3g} minutes, {figures['attempts']} attempts "
@@ -95,8 +94,8 @@ def found(figures: Figures) -> str:
         f"{figures['success_rate_first']:.0%} → {figures['success_rate_last']:.0%} "
         f"({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} points in "
         f"{figures['held_out_tasks']} attempts before and after); requests lost: {figures['lost_requests']}, attempts "
-        f"masked and repeated: {figures['masked_attempts']}, containers left: {figures['leaked_containers']}. Largest "
-        f"error of a figure that the twin predicts: {abs(error):.1%} ({name}). "
+        f"masked and repeated: {figures['masked_attempts']}, containers left: {figures['leaked_containers']}. Twin: "
+        f"{prediction_found(figures)}. "
         f"Recorded at commit {short_commit(figures)}.\n"
     )
 

@@ -54,7 +54,7 @@ class Cluster:
             "run.max_segments=0",
             'curation.store="memory"',
         )
-        return load(preset_name=self.preset, workload_name=self.workload, overrides=[*self.changes, *own])
+        return load(self.preset, on=self.workload, overrides=[*self.changes, *own])
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def simulated_presets() -> list[str]:
     found = []
     for name in presets():
         try:
-            config = load(preset_name=name)
+            config = load(name)
         except ConfigError:
             continue  # needs to know its machines first
         if config.backend.virtual and config.policy.kind == "surrogate":

@@ -13,6 +13,7 @@ of 1920 x 1080 and 300 KB or more; an attempt has 30 turns.
 *CPU* is that of the driver's process, threads included, a turn. *Loop* is what its event loop computes, which is one
 thread: the twin's ``cluster.engine.control_seconds``. *Growth* is the slope of the process's memory, sampled twice a
 minute over the last two thirds of a run whose updates, as those of any long run, delete the turns that were trained on.
+The allocator keeps what it frees: growth in a few steps is that of the most that was ever needed at once.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def configuration(case: DriverCase, folder: Path) -> Config:
     """Return the preset for real OSWorld with the case's sizes; engines are to be attached."""
     from dartsim.real.stand_ins.model import write_stand_in
 
-    preset = load(preset_name="osworld-8gpu")
+    preset = load("osworld-8gpu")
     changes: dict[str, Any] = {"backend.desktops": "stand_in", "backend.learner": "stand_in"}
     changes |= {"tasks.source": "generated", "tasks.folder": None, "tasks.do_nothing": "ignore"}
     changes |= {"rollout.num_envs": case.desktops, "rollout.num_workers": case.engines, "rollout.max_turns": TURNS}

@@ -74,7 +74,7 @@ class LearningSuite:
         shorter = self.table["quick_changes"] if quick else ()
         changes = [*declared()["suites"]["changes"], *self.table["changes"], *length, *shorter, *overrides]
         if scheduler is None:
-            return load(preset_name="tiny", overrides=changes)
+            return load("tiny", overrides=changes)
         tiny: Any = preset("tiny")
         tree: Any = merge({**preset(scheduler), "cluster": tiny["cluster"]}, {"policy": tiny["policy"]})
         for change in changes:

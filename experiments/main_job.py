@@ -53,7 +53,7 @@ SAME_SETTINGS = (
 def config(seed: int, quick: bool) -> Config:
     """Return the main job's configuration."""
     changes = [f"run.seed={seed}", "run.max_segments=0"]
-    return load(preset_name="errands", overrides=[*changes, "run.updates=20"] if quick else changes)
+    return load("errands", overrides=[*changes, "run.updates=20"] if quick else changes)
 
 
 def dart_config(main: Config, hours: float) -> Config:

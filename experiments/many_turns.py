@@ -28,7 +28,7 @@ from dartsim.observe.rundir import METRICS, read_run
 from dartsim.observe.timings import read_timings
 from dartsim.real.scratch import scratch_folder
 from dartsim.rollout.history import num_images
-from experiments.real_loop import config, mean_checks, require_vllm, run_seed, sizes, worst_error
+from experiments.real_loop import config, mean_checks, prediction_found, require_vllm, run_seed, sizes
 from experiments.study import Experiment, Figures, Options, short_commit
 
 BY_CHANCE = 0.5
@@ -184,13 +184,12 @@ def with_model(settings: Config, folder: Path) -> Config:
 
 def found(figures: Figures) -> str:
     """Say what was run, what was learned, and how well it was predicted."""
-    name, error = worst_error(figures)
     settings, gained = figures["config"], figures["success_gain"]
     return (
         f"{settings['num_envs']} desktops of our image and {settings['engines']} vLLM engines, "
         f"{settings['minutes']:.3g} minutes, {figures['attempts']} attempts of "
         f"{figures['turns_per_attempt']:.1f} turns, at most {settings['max_images']} screenshots a prompt "
-        f"({figures['images_per_prompt']:.1f} on average): largest error of a figure {abs(error):.1%} ({name}); "
+        f"({figures['images_per_prompt']:.1f} on average): {prediction_found(figures)}; "
         f"success on {figures['held_out_tasks']} held-out tasks {figures['success_rate_first']:.0%} → "
         f"{figures['success_rate_last']:.0%} ({100 * gained['mean']:+.0f} ± {100 * (gained['half_width'] or 0.0):.0f} "
         f"points); {figures['prefix_hit_share']:.0%} of the prompts' tokens from the engines' prefix caches; "

@@ -7,7 +7,9 @@ python -m experiments.real_loop --quick              the same keys in a minute
 
 With engines, weights are pushed to one engine at a time while it serves (mode ``keep``), the learner works in a thread
 of its own, and every trajectory is kept in SQLite. The twin is the same configuration in virtual time, on the profile
-that the timings of that very run give.
+that the timings of that very run give. It is run with several seeds: the spread of their figures is that of a real run
+of this length, however good the model is. Predicted is their mean; ``outside`` are figures of the real run outside the
+95 % interval of one more run.
 """
 
 from __future__ import annotations
@@ -16,22 +18,30 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dartsim.config import Config, load
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import VLLM_PYTHON
+from dartsim.lab.comparison import student_t
 from dartsim.lab.measure import measure as measured_by
 from dartsim.lab.virtual import COMPARED, compare, compared_figures, twin
 from dartsim.observe.timings import TIMINGS, read_timings
 from dartsim.run.execute import execute
+from dartsim.run.prepare import prepare
+from dartsim.run.run_prepared import run_prepared
 from experiments.arms import declared
 from experiments.study import Experiment, Figures, Options, short_commit
 
 BACKENDS = ("desktop", "mock", "vllm")
+TWINS = 8
+"""Seeds of the twin."""
+
+FigureValues = Mapping[str, float | None]
 
 
 def config(run: str, seed: int, *, quick: bool, minutes: float | None = None, changes: Sequence[str] = ()) -> Config:
@@ -41,7 +51,7 @@ def config(run: str, seed: int, *, quick: bool, minutes: float | None = None, ch
     ends = (f"run.hours={length / 60.0}", f"run.seed={seed}", "run.updates=none", "run.target_success=none")
     shorter = own["quick_changes"] if quick else ()
     settings = ("backend.learner=local", *ends, "run.max_segments=0", *own["changes"], *shorter, *changes)
-    return load(preset_name=own["preset"], overrides=settings)
+    return load(own["preset"], overrides=settings)
 
 
 def run_seed(real: Config, out: Path | None = None) -> Figures:
@@ -54,10 +64,13 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
             raise KeyboardInterrupt
         entries = read_timings(path)
         measured = measured_by(real, entries)
-        predicted, _ = execute(twin(real, measured, done.summary, path / TIMINGS), folder / "twin")
+        virtual = twin(real, measured, done.summary, path / TIMINGS)
+        first, _ = execute(virtual, folder / "twin")
+        others = [virtual.replace(run={"seed": real.run.seed + number}) for number in range(1, TWINS)]
+        summaries = [first.summary, *(run_prepared(prepare(other)).figures for other in others)]
         return {
             "seed": real.run.seed,
-            **compare(compared_figures(done.summary), compared_figures(predicted.summary)),
+            **compare_with_twins(compared_figures(done.summary), [compared_figures(each) for each in summaries]),
             "success_rate_first": done.summary["success_rate_initial"],
             "success_rate_last": done.summary["success_rate_final"],
             **requests(done.summary),
@@ -68,6 +81,27 @@ def run_seed(real: Config, out: Path | None = None) -> Figures:
             "counts": measured.counts,
             "settings": measured.settings,
         }
+
+
+def compare_with_twins(measured: FigureValues, twins: Sequence[FigureValues]) -> Figures:
+    """Return a run's figures beside the means of its twins, their intervals, and the figures that lie outside."""
+    intervals = {name: interval([each[name] for each in twins]) for name in measured}
+    compared = compare(measured, {name: None if each is None else mean(each) for name, each in intervals.items()})
+    outside = [
+        name
+        for name, each in intervals.items()
+        if each is not None and compared["relative_error"][name] and not each[0] <= (measured[name] or 0.0) <= each[1]
+    ]
+    return {**compared, "predicted_interval": intervals, "outside": outside}
+
+
+def interval(values: Sequence[float | None]) -> tuple[float, float] | None:
+    """Return the 95 % interval of one more value; None if one is missing."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    half = student_t(0.05, len(known) - 1) * sqrt(1.0 + 1.0 / len(known)) * stdev(known)
+    return mean(known) - half, mean(known) + half
 
 
 def requests(summary: Mapping[str, Any]) -> dict[str, int]:
@@ -138,21 +172,25 @@ def mean_checks(runs: Sequence[Figures]) -> Figures:
         values = {name: [run[which][name] for run in runs if run[which][name] is not None] for name in COMPARED}
         return {name: mean(known) if known else None for name, known in values.items()}
 
-    return compare(averages("measured"), averages("predicted"))
+    outside = sorted({name for run in runs for name in run["outside"]})
+    return {**compare(averages("measured"), averages("predicted")), "outside": outside}
 
 
-def worst_error(figures: Figures) -> tuple[str, float]:
-    """Return the figure that was predicted worst, and its relative error."""
+def prediction_found(figures: Figures) -> str:
+    """Say which figure the twin predicts worst, and which of the run's figures are outside the twins' interval."""
     name, error = max(figures["relative_error"].items(), key=lambda item: abs(item[1] or 0.0))
-    return name.replace("_", " "), error or 0.0
+    worst = f"largest error of a figure {abs(error or 0.0):.1%} ({name.replace('_', ' ')})"
+    if "outside" not in figures:  # recorded with one twin
+        return worst
+    outside = ", ".join(each.replace("_", " ") for each in figures["outside"])
+    return f"{worst}; outside the 95 % interval of {TWINS} twins: {outside or 'none'}"
 
 
 def loop_found(figures: Figures) -> str:
     """Say in one sentence how well a real run was predicted."""
-    name, error = worst_error(figures)
     sizes = figures["config"]
     minutes = f"{sizes['minutes']:.3g} minutes"
-    worst = f"largest error of a figure {abs(error):.1%} ({name})"
+    worst = prediction_found(figures)
     if figures["backend"] == "vllm":
         run = f"Mock desktops and {sizes['engines']} vLLM engines, {minutes}"
         more = (

@@ -84,7 +84,7 @@ def long_run(hours: float, *, until_steady: bool) -> list[str]:
 
 def configuration(num_envs: int, hours: float, *, seed: int = 0) -> Config:
     """Return the scaled preset, whose work the bare model has: 8 attempts of at most 30 turns."""
-    return load(preset_name=PRESET, overrides=scaled(num_envs, hours, seed=seed))
+    return load(PRESET, overrides=scaled(num_envs, hours, seed=seed))
 
 
 def full_system(num_envs: int, hours: float, seed: int) -> Figures:
@@ -209,7 +209,7 @@ def long_simulation(settings: Sequence[str]) -> Figures:
     from dartsim.run.run_prepared import run_prepared
     from dartsim.store.memory import MemoryStore
 
-    prepared = prepare(load(preset_name=PRESET, workload_name=LONG_WORKLOAD, overrides=settings))
+    prepared = prepare(load(PRESET, on=LONG_WORKLOAD, overrides=settings))
     started = time.process_time()
     result = run_prepared(prepared, store=MemoryStore())
     seconds = time.process_time() - started

@@ -1,22 +1,23 @@
 """Screenshots of real desktops, written to the run's folder by threads during their attempt.
 
 Encoding one of 1920 × 1080 takes some 30 ms, and writing it to a disk may take as long: too long for a run's event loop
-if all screenshots were written at the end of an attempt. So writing starts as soon as a screenshot exists, and nothing
-waits for it; the store writes any that are missing when the attempt is recorded.
+if all screenshots were written at the end of an attempt, and until then they would take gigabytes of memory. So writing
+starts as soon as a screenshot exists, and nothing waits for it; the store writes any that are missing when the attempt
+is recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 
-SaveScreenshot = Callable[[Any, str | None], None]
-"""Saves a screenshot and its accessibility tree. Blocking; thread-safe."""
+SaveScreenshot = Callable[[Any], Awaitable[None]]
+"""Saves a screenshot."""
 
 
 class ScreenshotSavingEnv:
@@ -51,8 +52,7 @@ class ScreenshotSavingEnv:
     def _begin(self, shown: Observation) -> None:
         if shown.screenshot is None:
             return
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(None, self._save, shown.screenshot, shown.accessibility_tree)
+        future = asyncio.ensure_future(self._save(shown.screenshot))
         self._under_way.add(future)
         future.add_done_callback(self._ended)
 

@@ -326,16 +326,13 @@ def _cluster_problem(address: str) -> str:
 
 def check_evaluator(home: Path | None = None) -> Check:
     """Check the environment of OSWorld's own metrics."""
-    from dartsim.real.scoring.evaluator_venv import default_home
+    from dartsim.real.scoring.evaluator_venv import default_home, installed_version
 
     fix = "dartsim desktop evaluator"
     folder = home or default_home()
-    if not (folder / "bin" / "python").is_file():
-        found = f"no environment in {folder}: tasks are scored by the built-in metrics alone"
-        return Check("evaluator", OPTIONAL, found, fix)
-    versions = sorted(
-        path.name.split("-")[1] for path in folder.glob("lib/python*/site-packages/desktop_env-*.dist-info")
-    )
-    if not versions:
+    if version := installed_version(folder):
+        return Check("evaluator", OK, f"desktop-env {version} in {folder}")
+    if (folder / "bin" / "python").is_file():
         return Check("evaluator", MISSING, f"the environment in {folder} has no desktop-env", fix)
-    return Check("evaluator", OK, f"desktop-env {versions[-1].removesuffix('.dist')} in {folder}")
+    found = f"no environment in {folder}: tasks are scored by the built-in metrics alone"
+    return Check("evaluator", OPTIONAL, found, fix)

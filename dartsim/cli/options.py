@@ -224,4 +224,4 @@ def load_config(
     file = Path(default if scheduler is None else scheduler)
     if (file / CONFIG).is_file():
         file = below(file, CONFIG)
-    return load(file, workload_name=on, overrides=overrides)
+    return load(file, on=on, overrides=overrides)

@@ -112,13 +112,13 @@ def run(
     changes = [*backend_overrides(backend, workers), *env_overrides(env)]
     default = "desktop" if backend == "desktop" else "errands"
     if twin:
-        from dartsim.lab.compared_runs import scheduler_config
+        from dartsim.config import load
         from dartsim.lab.virtual import modeled_twin
 
         real = load_config(scheduler, default=default, overrides=[*changes, *settings(overrides, hours, seed, faults)])
         # A cluster and an end when steady are for modeled runs only; what was set wins over the cluster once more.
         again = settings(overrides if on else None, hours, seed, faults, until_steady=until_steady)
-        resolved = scheduler_config(modeled_twin(real), on, again)
+        resolved = load(modeled_twin(real), on=on, overrides=again)
     else:
         options = settings(overrides, hours, seed, faults, until_steady=until_steady)
         resolved = load_config(scheduler, default=default, on=on, overrides=[*changes, *options])

@@ -120,11 +120,11 @@ def tasks(
     from dartsim.real.osworld.coverage import coverage
     from dartsim.real.osworld.fetch import cache_folder
     from dartsim.real.osworld.needs import DesktopOffer, offer_of
-    from dartsim.real.scoring.evaluator_venv import default_home, other_version
+    from dartsim.real.scoring.evaluator_venv import default_home, installed_version, other_version
 
     listed = load_suite(folder, list_name, missing="skip", bad="skip")
     home = default_home()
-    facts = scorer_facts(home) if (home / "pyvenv.cfg").is_file() else None
+    facts = scorer_facts(home) if installed_version(home) else None
     cache = cache_folder()
     offer = DesktopOffer(cache=cache) if variant is None else offer_of(variant, cache=cache)
     found = coverage(listed.tasks, facts, folder=folder, offer=offer)
@@ -209,7 +209,7 @@ def evaluator(
     from dartsim.real.scoring import evaluator_venv as venv
 
     home = venv.default_home()
-    errors.say(f"creating {home} …")
+    errors.say(f"creating {home} with packages of 1.2 GB: a minute or more without further output …")
     venv.install(home, ocr=ocr, python=python or sys.executable, source=source)
     facts = scorer_facts(home)
     lacking = [f"{name} ({', '.join(lacks)})" for name, lacks in {**facts.metrics, **facts.getters}.items() if lacks]

@@ -30,58 +30,51 @@ PROFILE = "profile.toml"
 """File in a run directory that `dartsim cluster` writes."""
 
 
-def load(
-    file: str | Path | None = None,
-    *,
-    preset_name: str | None = None,
-    workload_name: str | None = None,
-    overrides: Iterable[str] = (),
-) -> Config:
-    """Return the resolved configuration.
+Scheduler = str | Path | Config
+"""A preset's name, a TOML file, or a configuration."""
+
+
+def load(scheduler: Scheduler = "dart", *, on: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Return the resolved configuration of a scheduler.
 
     Args:
-        file: A TOML file, whose top-level ``preset`` names its preset; or the name of a preset.
-        preset_name: The preset, if the file names none; by default ``dart``.
-        workload_name: The workload (see ``workload``), which overrides both. One named in the file is overridden by the
-            file's own settings.
-        overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings).
+        scheduler: A preset's name; a TOML file, whose top-level ``preset`` names its preset; or a configuration.
+        on: Cluster, tasks and latencies (see ``workload``), in place of its own.
+        overrides: Settings as ``a.b=value``, the value in TOML syntax (bare words are strings), which come last.
 
     Raises:
-        ConfigError: On an unknown key (with the nearest valid one), a wrong value, or a combination that cannot work;
-            or if the file names another preset than ``preset_name``.
+        ConfigError: On an unknown key (with the nearest valid one), a wrong value, or a combination that cannot work.
     """
-    if file is not None and str(file) in preset_names() and not Path(file).is_file():
-        if preset_name not in (None, str(file)):
-            raise ConfigError(f"two presets are named, {str(file)!r} and {preset_name!r}; name one of them")
-        file, preset_name = None, str(file)
-    own = _read(Path(file)) if file is not None else {}
+    tree = scheduler.model_dump() if isinstance(scheduler, Config) else read_scheduler(scheduler)
+    if on is not None:
+        tree = apply_workload(tree, str(on))
     given: Tree = {}
     for override in overrides:
         given = merge(given, parse_override(override))
     _trust(given)
-    asked = {**own, **given}
-    name = str(asked.get("preset", "dart") if preset_name is None else preset_name)
-    if own.get("preset", name) != name:
+    if given.get("preset", tree["preset"]) != tree["preset"]:
+        raise ConfigError(f"these are settings of the preset {tree['preset']!r}; name another scheduler to change it")
+    tree = merge(tree, given)
+    if on is not None and tree.get("policy", {}).get("kind") == "vlm":
         raise ConfigError(
-            f"{file} is based on preset {own['preset']!r}, and its settings would override those of {name!r}; "
-            "remove `preset` from the file, and what it should not override"
+            f"workload {str(on)!r} (--on) is for surrogate policies, and {tree['preset']!r} has policy.kind = 'vlm'. "
+            "Leave out --on, or choose another preset"
         )
-    base: Tree = preset(name)
-    laid = str(asked.get("workload", NONE)) if workload_name is None else workload_name
-    if workload_name is not None:
-        base, own = apply_workload(merge(base, own), laid), {}
-        given.pop("workload", None)
-    elif laid != NONE:
-        base = apply_workload(base, laid)
-    tree = merge(base, merge(own, given))
-    if laid != NONE and tree.get("policy", {}).get("kind") == "vlm":
-        raise ConfigError(
-            f"workload {laid!r} (--on) is for surrogate policies, and {name!r} has policy.kind = 'vlm'. Leave out "
-            "--on, or choose another preset"
-        )
-    if file is not None:
-        tree = merge({"run": {"name": Path(file).stem}}, tree)
-    return from_tree({**tree, "preset": name})
+    return from_tree(tree)
+
+
+def read_scheduler(scheduler: str | Path) -> Tree:
+    """Return the settings of a preset, or of a TOML file on top of its preset.
+
+    Raises:
+        ConfigError: If there is no such preset or file.
+    """
+    file = Path(scheduler)
+    if str(scheduler) in preset_names() and not file.is_file():
+        return {**preset(str(scheduler)), "preset": str(scheduler)}
+    own = _read(file)
+    name = str(own.get("preset", "dart"))
+    return merge(merge({"run": {"name": file.stem}}, preset(name)), {**own, "preset": name})
 
 
 def from_tree(tree: Mapping[str, Any]) -> Config:
@@ -176,18 +169,6 @@ def _read(file: Path) -> Tree:
     return tree
 
 
-def scheduler(name: str) -> Tree:
-    """Return the settings of a preset, or of a TOML file on top of its preset.
-
-    Raises:
-        ConfigError: If there is no such preset or file.
-    """
-    if not name.endswith(".toml"):
-        return preset(name)
-    own = _read(Path(name))
-    return merge(preset(own.get("preset", "dart")), own)
-
-
 # -- workloads and profiles -----------------------------------------------------------------------
 
 
@@ -226,7 +207,7 @@ def _workload(name: str) -> Tree:
     if name in known:
         return without_about(known[name])
     if name in preset_names():
-        return _parts(load(preset_name=name).model_dump(), (*CLUSTER, *WORKLOAD))
+        return _parts(load(name).model_dump(), (*CLUSTER, *WORKLOAD))
     if path.is_dir():
         path = next((below(path, file) for file in (PROFILE, "config.toml") if (path / file).is_file()), path / PROFILE)
     elif not path.is_file() and path.suffix != ".toml":
@@ -272,7 +253,6 @@ def apply_workload(tree: Mapping[str, Any], name: str) -> Tree:
     changes = {
         "curation.batch.min_groups": min(_value(laid, "curation.batch.min_groups"), groups),
         "curation.groups.min_size": min(_value(laid, "curation.groups.min_size"), attempts),
-        "workload": name if name in workloads() else NONE,
     }
     if "num_envs" in over.get("rollout", {}):
         desktops = _value(laid, "rollout.num_envs")

@@ -43,9 +43,6 @@ class Config(Section):
     """A whole run."""
 
     preset: str = Field("dart", description="Name of the preset it started from.")
-    workload: str | None = Field(
-        None, description="Name of the workload that was laid over it; none: the preset's own."
-    )
     run: RunConfig = Field(default_factory=RunConfig, description="Length and seed.")
     tasks: TasksConfig = Field(default_factory=TasksConfig, description="Task list.")
     policy: PolicyConfig = Field(default_factory=PolicyConfig, description="What workers say.")

@@ -30,7 +30,7 @@ _UP = 2
 class Screenshot:
     """A screenshot kept as a PNG file, a tenth of the memory of its pixels; ``np.asarray`` decodes it.
 
-    A run's attempts that wait for their update would take gigabytes, so a store may move the file to its disk.
+    A run's attempts would take gigabytes, so a store may move the file to its disk.
 
     Attributes:
         shape: Height, width, 3.
@@ -54,12 +54,13 @@ class Screenshot:
         Raises:
             StoreFault: If it was moved to a disk and cannot be read.
         """
-        if isinstance(self._file, bytes):
-            return self._file
+        file = self._file  # another thread may move it
+        if isinstance(file, bytes):
+            return file
         try:
-            return self._file.read_bytes()
+            return file.read_bytes()
         except OSError as error:
-            raise StoreFault(f"{self._file} could not be read: {error.strerror}") from error
+            raise StoreFault(f"{file} could not be read: {error.strerror}") from error
 
     def move_to(self, path: Path) -> bool:
         """Keep the file on disk from now on, where it is already; return whether it was in memory until now."""

@@ -5,7 +5,7 @@ Conformance checks for each port are plain functions in ``dartsim.testing.ports`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dartsim.core.types import (
@@ -176,8 +176,8 @@ class Store(Protocol):
         ...
 
     @property
-    def prepare_files(self) -> Callable[[Any, str | None], None] | None:
-        """Writes the files of a screenshot and an accessibility tree before ``record`` does, from any thread.
+    def prepare_files(self) -> Callable[[Any], Awaitable[None]] | None:
+        """Writes the file of a screenshot before ``record`` does, without blocking.
 
         None if the store keeps no screenshots.
         """

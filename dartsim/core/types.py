@@ -114,7 +114,7 @@ class Observation(NamedTuple):
     """What the agent sees.
 
     ``screenshot`` is a uint8 array [height, width, 3], or a ``dartsim.core.png.Screenshot``, which ``np.asarray``
-    decodes; ``accessibility_tree`` is XML or None.
+    decodes; ``accessibility_tree`` is XML or None, for policies: no store keeps it.
     """
 
     screenshot: Any
@@ -253,9 +253,20 @@ class Turns(Sequence[Turn]):
         if isinstance(index, slice):
             return tuple(map(self.__getitem__, range(len(self))[index]))
         turn = range(len(self))[index]
-        *numbers, cached = self._numbers[6 * turn : 6 * turn + 6]
-        sampled = self._sampled[turn] if self._sampled else (None,) * 3
-        reply = Reply._make((self._actions[turn], *numbers, *sampled, None if cached < 0 else cached))
+        version, oldest, worker, prompt, response, cached = self._numbers[6 * turn : 6 * turn + 6]
+        tokens, logprobs, entropies = self._sampled[turn] if self._sampled else (None, None, None)
+        reply = Reply(
+            self._actions[turn],
+            version,
+            oldest,
+            worker,
+            prompt,
+            response,
+            tokens,
+            logprobs,
+            entropies,
+            None if cached < 0 else cached,
+        )
         return Turn(self._observations[turn if len(self._observations) > 1 else 0], reply)
 
     @override

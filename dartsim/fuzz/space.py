@@ -20,7 +20,7 @@ from annotated_types import Ge
 from pydantic.fields import FieldInfo
 
 from dartsim.config import Config, merge, presets
-from dartsim.config.load import CLUSTER, WORKLOAD, scheduler
+from dartsim.config.load import CLUSTER, WORKLOAD, read_scheduler
 from dartsim.config.rules import check, groups_of_publication, refuse_secrets
 from dartsim.config.schema import FaultWindow
 from dartsim.config.settings import MODELED, choices, fields, validate
@@ -47,7 +47,7 @@ REAL = ("trainer.objective", "trainer.optimizer", "trainer.lora", "trainer.fsdp"
 
 SHAPE = (
     *(*CLUSTER, *WORKLOAD, "desktop", "rollout.warm_envs", "curation.batch.min_groups"),
-    *("rollout.start_tries", "rollout.request_tries"),
+    "rollout.request_tries",
 )
 """Settings that are drawn for presets, too; the others are the scheduler."""
 
@@ -381,7 +381,7 @@ def _preset(name: str) -> dict[str, Any]:
     Raises:
         ConfigError: If there is no such preset or file.
     """
-    tree = merge(scheduler(BASE if name == DRAWN else name), _tree(SIMPLEST))
+    tree = merge(read_scheduler(BASE if name == DRAWN else name), _tree(SIMPLEST))
     refuse_secrets(tree)
     return tree
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dartsim.config import Config, from_tree, load, merge, to_toml
-from dartsim.config.load import apply_workload, parse_override
+from dartsim.config import Config, to_toml
+from dartsim.config.load import Scheduler
 from dartsim.core.errors import ConfigError
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.progress import progress_bar
@@ -19,9 +19,6 @@ from dartsim.lab.sweep import InProcess, Report, Results, WithProgress, executor
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-Scheduler = str | Path | Config
-"""A preset's name, a TOML file, or a configuration."""
 
 
 def by_name(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[str, Scheduler]:
@@ -40,26 +37,6 @@ def by_name(schedulers: Iterable[Scheduler] | Mapping[str, Scheduler]) -> dict[s
         if by_name.setdefault(name, scheduler) != scheduler:
             raise ConfigError(f"two schedulers are named {name!r}: {by_name[name]} and {scheduler}; rename a file")
     return by_name
-
-
-def scheduler_config(scheduler: Scheduler, on: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Return the configuration of a scheduler.
-
-    Args:
-        scheduler: The scheduler.
-        on: Cluster, tasks and latencies (see ``dartsim.config.load.workload``); None: its own.
-        overrides: Settings as ``a.b=value``, which come last.
-
-    Raises:
-        ConfigError: As ``dartsim.config.load``.
-    """
-    workload = None if on is None else str(on)
-    if not isinstance(scheduler, Config):
-        return load(scheduler, workload_name=workload, overrides=overrides)
-    tree = scheduler.model_dump() if workload is None else apply_workload(scheduler.model_dump(), workload)
-    for override in overrides:
-        tree = merge(tree, parse_override(override))
-    return from_tree(tree)
 
 
 def new_run(scheduler: str | Path) -> str:

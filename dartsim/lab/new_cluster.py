@@ -54,7 +54,7 @@ def cluster_settings(*, gpus: int, desktops: int, hosts: str, update_seconds: fl
         update_seconds: Time of an update of a full batch, with one sequence per turn and DART's window of screenshots.
     """
     trainer = gpus // 2
-    learner = load("dart", workload_name=OSWORLD).cluster.learner
+    learner = load("dart", on=OSWORLD).cluster.learner
     factor = update_seconds / UPDATE_SECONDS
     return {
         "rollout.num_envs": desktops,
@@ -75,7 +75,7 @@ def cluster_toml(settings: dict[str, Any]) -> str:
         ConfigError: If the settings do not fit together.
     """
     changes = {**settings, "run.hours": HOURS, "rollout.sync.workers_at_a_time": 1}
-    config = with_settings(load("dart", workload_name=OSWORLD), changes)
+    config = with_settings(load("dart", on=OSWORLD), changes)
     prepare(config)
     about = workloads()[OSWORLD]["about"]
     lines = [

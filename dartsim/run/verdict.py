@@ -19,7 +19,7 @@ SYNCING = 0.2
 REMEDIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "start too slowly": (
         ("starting", "setup", "wait_start"),
-        "spares that are booted ahead (rollout.warm_envs), or more hosts and starts at a time (cluster.hosts)",
+        "spares that boot ahead (rollout.warm_envs), or more hosts and starts at a time (cluster.hosts, desktop.hosts)",
     ),
     "are scored too slowly": (("evaluating", "score_wait"), "a faster evaluator, or more places to score in"),
     "close too slowly": (("closing",), "spares (rollout.warm_envs), which close and boot beside an attempt"),

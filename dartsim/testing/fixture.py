@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dartsim.api import Comparison, Result, compare, simulate
-from dartsim.lab.compared_runs import Scheduler
+from dartsim.config.load import Scheduler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -38,7 +37,6 @@ try:
 except ModuleNotFoundError as missing:
     raise ConfigError(f"real desktops need {missing.name}, which is not installed: {install_command('real')}") from None
 
-logger = logging.getLogger(__name__)
 
 CONSOLES = "consoles"
 """Folder of a run, or of the cache, for the console output of desktops that did not start."""
@@ -98,8 +96,7 @@ def memory_of_hosts(config: Config) -> tuple[list[float], float] | None:
 
     try:
         return asyncio.run(ask()), desktop_gib(config)
-    except ContainerStartFailed as fault:  # the start of the run says so, too
-        logger.warning("memory for spare desktops is not known: %s", fault)
+    except ContainerStartFailed:  # the start of the run says so
         return None
 
 

@@ -75,16 +75,22 @@ def default_home() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "dartsim" / "evaluator"
 
 
+def installed_version(home: Path) -> str | None:
+    """Return the version of ``desktop-env`` in the environment; None if there is none, or it is incomplete."""
+    about = sorted(home.glob("lib/python*/site-packages/desktop_env-*.dist-info"))  # installed last
+    return about[-1].name.removeprefix("desktop_env-").removesuffix(".dist-info") if about else None
+
+
 def python_of(home: Path) -> Path:
     """Return the environment's interpreter.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If there is none, or its installation did not end.
     """
-    python = home / "bin" / "python"
-    if not python.is_file():
-        raise ConfigError(f"found no evaluator environment in {home}, wanted one made by `dartsim desktop evaluator`")
-    return python
+    if installed_version(home) is None:
+        found = "an incomplete" if (home / "pyvenv.cfg").is_file() else "no"
+        raise ConfigError(f"found {found} evaluator environment in {home}; `dartsim desktop evaluator` makes it anew")
+    return home / "bin" / "python"
 
 
 def commands(home: Path, *, ocr: bool = False, python: str = sys.executable, copied: bool = False) -> list[list[str]]:

@@ -125,7 +125,7 @@ def test_a_real_run_is_shown_on_a_machine_that_has_nothing_of_it(name):
     if name == "osworld-dartsim-16gpu":
         assert "on Ray (gpu-1:6379), actors: 14" in found["learner"]["what"]
     else:
-        assert found["learner"]["what"].startswith(f"{load(preset_name=name).trainer.fsdp.ranks} processes")
+        assert found["learner"]["what"].startswith(f"{load(name).trainer.fsdp.ranks} processes")
     desktops = {"osworld-16gpu": 180, "osworld-dartsim-16gpu": 80}.get(name, 38)
     assert sum(host["desktops"] for host in found["desktops"]["hosts"]) == desktops
     shown = check(name)
@@ -193,7 +193,7 @@ def test_every_task_that_will_not_run_is_named(tmp_path, monkeypatch):
 
 
 def requirements(tmp_path: Path, *changes: str, gpus: int = 0) -> dict[str, str]:
-    config = load(preset_name="osworld-8gpu", overrides=[f"policy.model={tmp_path / 'UI-TARS-1.5-7B'}", *changes])
+    config = load("osworld-8gpu", overrides=[f"policy.model={tmp_path / 'UI-TARS-1.5-7B'}", *changes])
     cards = "; ".join([GPU] * gpus) or None
     return {check.name: check.found for check in missing_requirements(config, estimate(config), gpus=lambda: cards)}
 

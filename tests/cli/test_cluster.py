@@ -24,11 +24,11 @@ NUMBERS = ("--gpus", "6", "--desktops", "20", "--hosts", "2x64GiBx16cores")
 def test_a_new_cluster_has_the_given_numbers_and_every_scheduler_runs_on_it(dartsim):
     assert dartsim("cluster", "new", *NUMBERS, "--update-seconds", "100") == 0
     for scheduler in ("dartsim", "areal-eta4", "coupled", "trl"):
-        config = load(scheduler, workload_name="cluster.toml")
+        config = load(scheduler, on="cluster.toml")
         assert prepare(config).config.rollout.num_desktops == 20
     assert (config.rollout.num_workers, config.cluster.learner.gpus, config.cluster.hosts.cores) == (3, 3, 16.0)
     learner = config.cluster.learner
-    measured = load("dart-measured", workload_name="cluster.toml", overrides=["run.hours=2"])
+    measured = load("dart-measured", on="cluster.toml", overrides=["run.hours=2"])
     tokens = run_prepared(prepare(measured)).figures["tokens_per_trained_turn"]
     seconds = learner.fixed_seconds + BATCH_TURNS * tokens / 1000.0 * learner.kilotoken_seconds
     assert seconds == pytest.approx(100.0, rel=0.05), "as DART computes it: one sequence per turn"
@@ -39,7 +39,7 @@ def test_a_new_cluster_decides_nothing_of_a_scheduler(dartsim):
     for name in presets():
         own = load(name)
         if own.policy.kind == "surrogate" and own.backend.virtual:
-            on = load(name, workload_name="cluster.toml")
+            on = load(name, on="cluster.toml")
             assert on.policy == own.policy
             assert (on.rollout.sync, on.rollout.routing) == (own.rollout.sync, own.rollout.routing)
             assert on.curation.admission == own.curation.admission
@@ -146,7 +146,7 @@ def real_run(tmp_path_factory):
     """Folder of a run of three seconds in real time."""
     pytest.importorskip("torch", reason="needs the extra `train`")
     folder = tmp_path_factory.mktemp("measure") / "real"
-    execute(load(preset_name="tiny", overrides=[*REAL, *SMALL, *FAST]), folder)
+    execute(load("tiny", overrides=[*REAL, *SMALL, *FAST]), folder)
     return folder
 
 

@@ -21,7 +21,7 @@ def test_a_configuration_is_shown_with_all_that_a_run_takes(dartsim, capsys):
     config = load(Path("shown.toml"))
     assert dartsim("config", "shown.toml", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out) == config.model_dump(mode="json")
-    assert (config.workload, config.cluster.env.profile, config.cluster.faults.profile) == ("osworld", "dart", "calm")
+    assert (config.rollout.num_envs, config.cluster.env.profile, config.cluster.faults.profile) == (64, "dart", "calm")
 
 
 def listed(dartsim, capsys, *arguments):

@@ -35,7 +35,7 @@ def run(dartsim, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config(*changes: str):
     settings = [word for word in SHORT if word != "--set"]
-    return load(preset_name="tiny", overrides=[*settings, *FEW, *changes])
+    return load("tiny", overrides=[*settings, *FEW, *changes])
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_tune_ends_with_a_file_that_run_loads(dartsim, capsys):
     assert found["num_trials"] == 3
     tuned, tuned_text = load(Path("study/best.toml")), Path("study/best.toml").read_text()
     assert tuned.rollout.num_envs == found["best"]["settings"]["rollout.num_envs"]
-    assert tuned.run.max_segments == load(preset_name="dart-measured").run.max_segments
+    assert tuned.run.max_segments == load("dart-measured").run.max_segments
     assert tuned.run.until_steady is None, "the file is for a whole run"
     assert found["fresh"]["seeds"] == [1, 2]
     (effect,) = found["fresh"]["effects"]
@@ -128,7 +128,7 @@ def test_plan_ends_with_a_file_that_run_loads_and_says_what_it_costs(dartsim, ca
     assert rollout.num_envs == found["best"]["changed"]["rollout.num_envs"] <= 4
     assert rollout.num_workers + cluster_of.learner.gpus == 3
     assert (cluster_of.hosts.count, made.preset, cluster_of.env.latency) == (1, "areal-eta4", {"step": 3.5})
-    own = load(preset_name="areal-eta4")
+    own = load("areal-eta4")
     assert (made.curation.store, made.run.max_segments) == (own.curation.store, own.run.max_segments)
     assert found["fresh"]["seeds"] == [1, 2]
     assert found["best"]["figures"]["cost_per_hour"] == 6.0

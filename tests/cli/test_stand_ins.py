@@ -32,7 +32,7 @@ def test_driver_and_updates_are_measured_over_stand_ins(dartsim, tmp_path: Path)
     pytest.importorskip("torch")
     from dartsim.real.stand_ins.model import write_stand_in
 
-    preset = load(preset_name="osworld-8gpu")
+    preset = load("osworld-8gpu")
     model = write_stand_in(preset, tmp_path / "model")
     Path("my.toml").write_text(to_toml(with_settings(preset, {**SMALL, "policy.model": str(model)})), encoding="utf-8")
     code = dartsim("check", "my.toml", "--stand-in", "all", "--minutes", "0.2", "--json", "found.json")

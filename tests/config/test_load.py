@@ -15,9 +15,9 @@ from dartsim.rollout.routers.round_robin import RoundRobin
 from dartsim.rollout.routers.session_affine import SessionAffine
 
 
-def refused(*overrides, file=None):
+def refused(*overrides):
     with pytest.raises(ConfigError) as error:
-        load(file, overrides=overrides)
+        load(overrides=overrides)
     return str(error.value)
 
 
@@ -32,17 +32,14 @@ def test_a_file_goes_before_its_preset_and_an_override_before_the_file(tmp_path)
     assert (config.rollout.num_envs, config.rollout.num_workers, config.rollout.lockstep) == (50, 2, True)
 
 
-def test_a_preset_that_is_asked_for_must_be_the_one_that_the_file_names(tmp_path):
+def test_an_override_changes_no_preset(tmp_path):
     """What a run leaves behind sets everything: under another preset's name it would be the same run."""
     file = tmp_path / "my.toml"
     file.write_text('preset = "coupled"\n')
-    assert load(file, preset_name="coupled").preset == "coupled"
-    with pytest.raises(ConfigError, match="'coupled'"):
-        load(file, preset_name="dart")
-    with pytest.raises(ConfigError, match="'coupled'"):
-        load(file, overrides=["preset=dart"])
-    file.write_text("[rollout]\nnum_envs = 3\n")
-    assert load(file, preset_name="coupled").rollout.lockstep
+    assert load(file).rollout.lockstep
+    for scheduler in (file, "coupled"):
+        with pytest.raises(ConfigError, match="'coupled'"):
+            load(scheduler, overrides=["preset=dart"])
 
 
 def test_an_unknown_key_of_a_file_names_the_file(tmp_path):
@@ -54,17 +51,15 @@ def test_an_unknown_key_of_a_file_names_the_file(tmp_path):
 
 def test_a_scheduler_is_a_preset_or_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert load("areal-eta4") == load(Path("areal-eta4")) == load(preset_name="areal-eta4")
-    assert load("areal-eta4", preset_name="areal-eta4").preset == "areal-eta4"
-    with pytest.raises(ConfigError, match="two presets"):
-        load("dart", preset_name="coupled")
+    assert load("areal-eta4") == load(Path("areal-eta4"))
+    assert load(load("areal-eta4")) == load("areal-eta4")
     with pytest.raises(ConfigError, match="no configuration file or run areal-eta; did you mean 'areal-eta"):
         load("areal-eta")
 
 
 def test_a_workload_goes_over_a_preset_with_a_surrogate_policy():
     with pytest.raises(ConfigError, match="'tiny'"):
-        load(preset_name="tiny", workload_name="laptop")
+        load("tiny", on="laptop")
 
 
 def test_later_overrides_win_and_others_of_the_same_table_stay():
@@ -235,7 +230,7 @@ def test_what_is_written_is_read_back_equal(tmp_path_factory, settings):
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_is_written_and_read_back_equal(tmp_path, name):
-    config = load(preset_name=name)
+    config = load(name)
     file = tmp_path / "resolved.toml"
     file.write_text(to_toml(config))
     assert load(file) == config
@@ -263,8 +258,8 @@ def test_another_component_s_parameter_is_refused_with_its_name():
 
 def test_parameters_of_the_preset_s_component_go_with_it():
     """The preset says session_affine with max_excess = 1; whoever chooses another router need not know."""
-    assert load(preset_name="dartsim").rollout.routing == SessionAffine.Parameters(max_excess=1)
-    config = load(preset_name="dartsim", overrides=["rollout.routing.rule=round_robin"])
+    assert load("dartsim").rollout.routing == SessionAffine.Parameters(max_excess=1)
+    config = load("dartsim", overrides=["rollout.routing.rule=round_robin"])
     assert config.rollout.routing == RoundRobin.Parameters()
 
 

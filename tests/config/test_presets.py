@@ -6,9 +6,6 @@ from dartsim.config import Config, load, preset, presets
 from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.config.settings import valid_keys
 
-SYSTEM = ("rollout", "cluster", "tasks", "run")
-"""What the three presets of DART share: the headline run's cluster and workload."""
-
 
 def leaves(tree, place=""):
     """Return the settings of a tree by dotted name."""
@@ -22,19 +19,12 @@ def differences(first: Config, second: Config) -> set[str]:
     return {name.lstrip(".") for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
-@pytest.mark.parametrize("name", ["dart", "dart-released", "dart-measured"])
-def test_the_three_of_dart_have_one_system(name):
-    measured, config = load(preset_name="dart-measured"), load(preset_name=name)
-    for section in SYSTEM:
-        assert getattr(config, section) == getattr(measured, section), section
-
-
 GPUS = ("1gpu", "8gpu", "16gpu")
 
 
 @pytest.mark.parametrize("gpus", GPUS)
 def test_our_presets_of_osworld_schedule_as_dartsim_and_train_as_dart(gpus):
-    ours, dart, dartsim = (load(preset_name=name) for name in (f"osworld-dartsim-{gpus}", f"osworld-{gpus}", "dartsim"))
+    ours, dart, dartsim = (load(name) for name in (f"osworld-dartsim-{gpus}", f"osworld-{gpus}", "dartsim"))
     for section in ("admission", "staleness", "task_filter"):
         assert getattr(ours.curation, section) == getattr(dartsim.curation, section)
     assert ours.curation.batch.rule == dartsim.curation.batch.rule == "started"
@@ -56,7 +46,7 @@ def test_a_preset_may_build_on_another():
 
 
 def test_dart_is_the_paper_s_method():
-    config = load(preset_name="dart")
+    config = load("dart")
     curation = config.curation
     assert config.trainer.objective == ObjectiveConfig()
     assert (curation.attempts.rule, curation.attempts.group_size, curation.attempts.threshold) == ("by_success", 8, 0.6)
@@ -64,29 +54,6 @@ def test_dart_is_the_paper_s_method():
     assert curation.pool.enabled
     assert (curation.selection.rule, curation.selection.share) == ("high_entropy", 0.8)
     assert (config.policy.max_images, config.policy.max_texts) == (5, 35)
-
-
-def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
-    """Every difference between the two columns of docs/learning.md, and no other."""
-    assert differences(load(preset_name="dart"), load(preset_name="dart-released")) == {
-        "preset",
-        *(f"curation.attempts.{key}" for key in ("rule", "min_group_size", "threshold")),
-        "curation.turn_limit.rule",
-        "curation.pool.choice",
-        *(f"curation.selection.{key}" for key in ("rule", "share")),
-        "curation.groups.min_size",
-        "curation.groups.drop_equal",
-        "curation.staleness.measured_by",
-        "trainer.objective.ratio",
-        "trainer.objective.clip_low",
-        "trainer.objective.missing",
-        "trainer.objective.advantage.spread",
-        "trainer.objective.advantage.epsilon",
-        "trainer.objective.advantage.lone_sample",
-        "trainer.optimizer.learning_rate",
-        "trainer.optimizer.weight_decay",
-        "trainer.optimizer.max_grad_norm",
-    }
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
@@ -99,4 +66,4 @@ def test_a_preset_names_its_departures(name):
     assert {
         key for key in keys if not (key.startswith("desktop.hosts.") or ".options." in key or "_options." in key)
     } <= set(valid_keys())
-    assert load(preset_name=name).preset == name
+    assert load(name).preset == name

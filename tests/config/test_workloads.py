@@ -17,7 +17,7 @@ SCHEDULERS = sorted(
 
 @pytest.mark.parametrize("name", sorted(workloads()))
 def test_every_workload_can_be_built(name):
-    prepare(load(preset_name="dartsim", workload_name=name))
+    prepare(load("dartsim", on=name))
 
 
 @pytest.mark.parametrize("name", sorted(workloads()))
@@ -35,28 +35,18 @@ def test_a_workload_says_where_it_comes_from_and_is_none_of_a_scheduler_s_busine
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_every_scheduler_goes_over_the_workloads_on_the_same_desktops(scheduler):
     for name in ("dart", "laptop"):
-        config = load(preset_name=scheduler, workload_name=name)
-        assert (config.preset, config.workload) == (scheduler, name)
+        config = load(scheduler, on=name)
+        assert config.preset == scheduler
         assert config.rollout.num_desktops == workload(name)["rollout"]["num_envs"]
         size = workload(name)["curation"]["batch"]["max_groups"]
         assert config.curation.batch.max_groups == size
 
 
-def test_a_workload_lies_between_preset_and_file(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text('preset = "coupled"\nworkload = "laptop"\n[rollout]\nnum_workers = 3\n')
-    config = load(file)
-    assert (config.rollout.num_workers, config.rollout.num_envs, config.rollout.unit) == (3, 4, "batch")
-    assert config.curation.admission.ahead_batches == 1.0
-    file.write_text(to_toml(config))
-    assert load(file) == config
-
-
 def test_an_unknown_workload_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="'laptops'"):
-        load(preset_name="dart", workload_name="laptops")
+        load("dart", on="laptops")
     with pytest.raises(ConfigError, match="allowed: dart, laptop"):
-        load(preset_name="dart", workload_name="nope")
+        load("dart", on="nope")
 
 
 CLUSTER_FILE = """
@@ -81,27 +71,25 @@ def files(tmp_path):
 
 
 def test_a_file_is_a_cluster_too_and_smaller_batches_need_no_other_scheduler(files):
-    config = load(preset_name="dartsim", workload_name=str(files / "cluster.toml"))
+    config = load("dartsim", on=str(files / "cluster.toml"))
     assert (config.rollout.num_desktops, config.rollout.num_workers, config.cluster.hosts.count) == (10, 2, 2)
     assert (config.curation.batch.min_groups, config.curation.batch.max_groups) == (4, 4)
-    assert config.workload is None, "what a file says is in the configuration"
-    assert load(preset_name="dartsim", workload_name="laptop").workload == "laptop"
 
 
 def test_of_a_file_on_another_cluster_its_scheduler_counts_and_overrides_come_last(files):
     mine = files / "mine.toml"
-    on = load(mine, workload_name=str(files / "cluster.toml"))
+    on = load(mine, on=str(files / "cluster.toml"))
     assert (on.rollout.num_envs, on.rollout.routing.rule) == (10, "round_robin")
     assert load(mine).rollout.num_envs == 7
-    assert load(mine, workload_name="laptop", overrides=["rollout.num_envs=3"]).rollout.num_envs == 3
+    assert load(mine, on="laptop", overrides=["rollout.num_envs=3"]).rollout.num_envs == 3
 
 
 def test_the_cluster_of_a_preset_or_of_a_whole_file_comes_without_its_scheduler(files):
-    areal = load(preset_name="areal-eta4", workload_name=str(files / "mine.toml"))
+    areal = load("areal-eta4", on=str(files / "mine.toml"))
     assert areal.rollout.num_desktops == 7
-    assert areal.rollout.routing.rule == load(preset_name="areal-eta4").rollout.routing.rule
-    measured = load(preset_name="dart-measured")
-    areal = load(preset_name="areal-eta4", workload_name="dart-measured")
+    assert areal.rollout.routing.rule == load("areal-eta4").rollout.routing.rule
+    measured = load("dart-measured")
+    areal = load("areal-eta4", on="dart-measured")
     assert (areal.cluster, areal.tasks) == (measured.cluster, measured.tasks)
     assert areal.curation.admission.ahead_batches == 5.0
 
@@ -109,40 +97,39 @@ def test_the_cluster_of_a_preset_or_of_a_whole_file_comes_without_its_scheduler(
 def test_a_cluster_file_with_an_unknown_key_is_refused(files):
     (files / "wrong.toml").write_text("[cluster.hosts]\ncounts = 2\n")
     with pytest.raises(ConfigError, match=r"wrong\.toml"):
-        load(preset_name="dart", workload_name=str(files / "wrong.toml"))
+        load("dart", on=str(files / "wrong.toml"))
     with pytest.raises(ConfigError, match=r"none\.toml"):
-        load(preset_name="dart", workload_name="none.toml")
+        load("dart", on="none.toml")
 
 
 def test_a_cluster_takes_the_tasks_of_another(files):
-    config = load("dartsim", workload_name=f"{files / 'cluster.toml'}+math")
-    math = load("dartsim", workload_name="math")
+    config = load("dartsim", on=f"{files / 'cluster.toml'}+math")
+    math = load("dartsim", on="math")
     assert (config.tasks, config.surrogate, config.rollout.max_turns) == (
         math.tasks,
         math.surrogate,
         math.rollout.max_turns,
     )
     assert (config.rollout.num_desktops, config.cluster.hosts.count) == (10, 2)
-    assert config.workload is None
     with pytest.raises(ConfigError, match="'maths'"):
-        load("dartsim", workload_name="laptop+maths")
+        load("dartsim", on="laptop+maths")
 
 
 def test_a_measured_run_is_a_cluster_whose_distributions_replace_others(files):
     folder = files / "run"
     folder.mkdir()
-    (folder / "config.toml").write_text(to_toml(load("coupled", workload_name="math")))
-    whole = load("dartsim", workload_name=str(folder))
-    assert whole.cluster.env == load("coupled", workload_name="math").cluster.env
+    (folder / "config.toml").write_text(to_toml(load("coupled", on="math")))
+    whole = load("dartsim", on=str(folder))
+    assert whole.cluster.env == load("coupled", on="math").cluster.env
     assert whole.rollout.unit == "rollout"
     step = "[cluster.env.latency]\nstep = { kind = 'quantiles', points = [[0.0, 1.0], [1.0, 2.0]] }\n"
     (folder / "profile.toml").write_text(step)
     other = "step = { kind = 'lognormal', mean_seconds = 1.0, sd_seconds = 1.0 }\n"
     (files / "mine.toml").write_text("[cluster.env.latency]\n" + other)
-    measured = load(files / "mine.toml", workload_name=str(folder))
+    measured = load(files / "mine.toml", on=str(folder))
     assert measured.cluster.env.latency == {"step": {"kind": "quantiles", "points": [[0.0, 1.0], [1.0, 2.0]]}}
 
 
 def test_the_prompt_window_belongs_to_the_scheduler(files):
-    assert load("dartsim", workload_name="dart-measured").policy.images_after_cut == 2
-    assert load("dart", workload_name="dartsim").policy.images_after_cut is None
+    assert load("dartsim", on="dart-measured").policy.images_after_cut == 2
+    assert load("dart", on="dartsim").policy.images_after_cut is None

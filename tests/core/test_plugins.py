@@ -93,7 +93,7 @@ used = Listener(attempt_ended=lambda trajectory: workers.update(turn.reply.worke
 
 
 def runs(*settings):
-    config = load(preset_name="dart", overrides=[*{SHORT!r}, *settings])
+    config = load("dart", overrides=[*{SHORT!r}, *settings])
     return config, run_prepared(prepare(config), instruments=[used]).recorder
 
 

@@ -83,7 +83,7 @@ def test_a_kind_that_does_not_exist_is_refused():
 
 def test_a_name_that_no_component_has_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"backend\.desktops"):
-        load(preset_name="dart", overrides=["backend.desktops=moc"])
+        load("dart", overrides=["backend.desktops=moc"])
 
 
 @register("desktops", "still")
@@ -104,16 +104,16 @@ class StillDesktops(DesktopBackend):
 def test_a_desktop_backend_of_another_project_serves_a_run():
     fast = ["cluster.engine.overhead_seconds=0.0", "rollout.num_envs=2", "rollout.num_workers=1"]
     engine = ['cluster.engine.model="batch"', "cluster.engine.batch_seconds=0.001"]
-    config = load(preset_name="dart", overrides=[*fast, *engine, "run.hours=0.0002", "backend.desktops=still"])
+    config = load("dart", overrides=[*fast, *engine, "run.hours=0.0002", "backend.desktops=still"])
     assert not config.backend.virtual
     assert run_prepared(prepare(config)).recorder.counts["trajectories"] > 0
     with pytest.raises(ConfigError, match="there are 100 still desktops"):
-        load(preset_name="dart", overrides=["backend.desktops=still", "rollout.num_envs=101"])
+        load("dart", overrides=["backend.desktops=still", "rollout.num_envs=101"])
 
 
 def test_names_of_backends_load_nothing_that_is_heavy():
     program = (
-        "import sys; from dartsim.config import load; load(preset_name='tiny', overrides=['backend.desktops=desktop',"
+        "import sys; from dartsim.config import load; load('tiny', overrides=['backend.desktops=desktop',"
         "'backend.workers=vllm', 'backend.learner=fsdp', 'tasks.source=desktop']);"
         "print(sorted({'docker', 'ray', 'torch', 'transformers', 'simpy'} & sys.modules.keys()))"
     )

@@ -123,12 +123,12 @@ def test_hosts_set_memory_aside_for_saved_states():
     from dartsim.run.prepare import hosts
     from dartsim.sim import SimEnvironment
 
-    config = load(preset_name="dart", overrides=('desktop.revert="fork"', "desktop.states_gib=8.0"))
+    config = load("dart", overrides=('desktop.revert="fork"', "desktop.states_gib=8.0"))
     prepared = prepare(config)
     whole = config.cluster.hosts.memory_gib
     assert [host.memory_gib for host in hosts(prepared.config, SimEnvironment())] == [whole - 8.0] * 4
 
 
 def test_mock_desktops_of_this_process_need_no_memory_of_modeled_hosts():
-    config = load(preset_name="tiny", overrides=('desktop.revert="fork"', "backend.desktops=mock"))
+    config = load("tiny", overrides=('desktop.revert="fork"', "backend.desktops=mock"))
     assert prepare(config).config.cluster.hosts.memory_gib <= config.desktop.states_gib

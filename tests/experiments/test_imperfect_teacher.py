@@ -14,9 +14,7 @@ from dartsim.envs.mock.suites import mock_tasks
 from dartsim.run.demonstrations import oracle_turns
 from experiments.imperfect_teacher import Mistakes, imperfect_turns
 
-CONFIG = load(
-    preset_name="tiny", overrides=["policy.grammar=clicks_done_fail", "policy.screen=96", "rollout.max_turns=30"]
-)
+CONFIG = load("tiny", overrides=["policy.grammar=clicks_done_fail", "policy.screen=96", "rollout.max_turns=30"])
 
 
 def taught(family, mistakes, *, seed=0, difficulty=6):

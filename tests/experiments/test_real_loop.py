@@ -43,6 +43,16 @@ def test_requests_are_failed_or_lost():
     assert real_loop.requests({"faults": {}, "endings": {}}) == {"failed_requests": 0, "lost_requests": 0}
 
 
+def test_a_figure_is_judged_by_the_spread_of_the_twins():
+    twins = [{"a": 1.0 + number / 10.0, "b": 5.0 + number / 10.0, "c": None} for number in range(8)]
+    found = real_loop.compare_with_twins({"a": 1.5, "b": 1.5, "c": 1.0}, twins)
+    assert found["outside"] == ["b"]
+    assert found["predicted"] == {"a": pytest.approx(1.35), "b": pytest.approx(5.35), "c": None}
+    assert found["predicted_interval"]["c"] is None
+    low, high = real_loop.interval([0.0, 2.0]) or (0.0, 0.0)
+    assert (low, high) == pytest.approx((1.0 - 22.0069, 1.0 + 22.0069), rel=1e-4), "t of one degree of freedom"
+
+
 def small_run(monkeypatch, arguments: list[str]) -> dict:
     """Run the command with few desktops, tasks and groups, for three updates: a busy machine takes longer for them."""
     full = real_loop.config
@@ -66,6 +76,7 @@ def test_a_small_run_has_the_figures_of_the_list(monkeypatch, tmp_path):
     figures = small_run(monkeypatch, ["--quick", "--minutes", "3"])
     for key in ("measured", "predicted", "relative_error"):
         assert set(figures[key]) == set(COMPARED)
+    assert set(figures["outside"]) <= set(COMPARED)
     assert figures["measured"]["trajectories_per_minute"] > 0
     assert (figures["failed_requests"], figures["lost_requests"], figures["config"]["engines"]) == (0, 0, 1)
     assert figures["sync_seconds_p50"] > 0

@@ -24,7 +24,7 @@ def test_only_groups_without_a_signal_make_turns_useless_and_the_warm_up_does_no
 
 @pytest.mark.parametrize(("workload", "hours"), [("laptop", 1.0), ("osworld", 1.0), ("skewed-hosts", 3.0)])
 def test_no_simulated_run_trains_more(workload, hours):
-    prepared = prepare(load(preset_name="dartsim", workload_name=workload, overrides=[f"run.hours={hours}"]))
+    prepared = prepare(load("dartsim", on=workload, overrides=[f"run.hours={hours}"]))
     result = run_prepared(prepared)
     found = bounds(prepared, result.figures, result.recorder.snapshots)
     bound = found["bound_trained_turns_per_minute"]
@@ -34,7 +34,7 @@ def test_no_simulated_run_trains_more(workload, hours):
 
 
 def test_an_engine_is_full_with_the_sequences_that_fit_and_no_faster_alone():
-    prepared = prepare(load(preset_name="dart"))
+    prepared = prepare(load("dart"))
     seconds = [least_seconds(prepared, 14.0, most) for most in (1, 2, 8, 10_000, 20_000)]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[-1] == seconds[-2]
@@ -44,6 +44,6 @@ def test_an_engine_is_full_with_the_sequences_that_fit_and_no_faster_alone():
 
 
 def test_what_is_real_or_trained_nothing_has_no_bound():
-    prepared = prepare(load(preset_name="dart"))
+    prepared = prepare(load("dart"))
     none = {"num_updates": 0, "turns_per_trajectory": 14.0}
     assert bounds(prepared, none, []) == {"bound_trained_turns_per_minute": None, "bound_by": None}

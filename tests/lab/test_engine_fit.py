@@ -109,7 +109,7 @@ def test_a_server_is_measured_and_its_file_goes_with_a_cluster(dartsim, capsys, 
     assert engine["roofline"]["iteration_seconds"] + engine["roofline"]["sequence_seconds"] == pytest.approx(
         2e-3, rel=0.5
     )
-    config = load("areal-eta4", workload_name="osworld+engine.toml")
+    config = load("areal-eta4", on="osworld+engine.toml")
     assert config.cluster.engine.overhead_seconds == engine["overhead_seconds"]
     assert config.cluster.engine.roofline.iteration_seconds == engine["roofline"]["iteration_seconds"]
 

@@ -133,7 +133,7 @@ def test_a_trained_weight_takes_16_bytes_and_4_for_the_reference():
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("model", [(), ("policy.model=models/Qwen3-VL-8B", "policy.family=qwen3_vl")])
 def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
-    config = load(preset_name=name, overrides=model)
+    config = load(name, overrides=model)
     found = estimate(config)
     assert found is not None
     assert len(found.gpus) == int(name.rpartition("-")[2].removesuffix("gpu"))
@@ -161,7 +161,7 @@ def test_each_preset_fits_on_its_gpus(name: str, model: tuple[str, ...]):
 )
 def test_what_cannot_fit_is_refused_with_what_to_change(changes, said):
     with pytest.raises(ConfigError, match=said):
-        estimate(load(preset_name="osworld-8gpu", overrides=changes))
+        estimate(load("osworld-8gpu", overrides=changes))
 
 
 # ---- what else a run needs
@@ -169,7 +169,7 @@ def test_what_cannot_fit_is_refused_with_what_to_change(changes, said):
 
 def test_host_memory_counts_the_turns_of_an_update():
     def host(*changes: str) -> int:
-        found = estimate(load(preset_name="osworld-8gpu", overrides=changes))
+        found = estimate(load("osworld-8gpu", overrides=changes))
         assert found is not None
         return found.host.later
 
@@ -185,7 +185,7 @@ def test_host_memory_counts_the_turns_of_an_update():
 
 def test_host_memory_counts_the_desktops_of_the_driver_s_own_engine():
     def both(*changes: str) -> tuple[int, int]:
-        found = estimate(load(preset_name="osworld-dartsim-16gpu", overrides=changes))
+        found = estimate(load("osworld-dartsim-16gpu", overrides=changes))
         assert found is not None
         return found.host.start, found.host.later
 

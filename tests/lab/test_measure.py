@@ -26,7 +26,7 @@ PARTS = ('backend.desktops="desktop"', 'backend.workers="local"', 'backend.learn
 
 
 def real(preset="desktop", *more):
-    return load(preset_name=preset, overrides=more)
+    return load(preset, overrides=more)
 
 
 def line(what, seconds, at=100.0, **context):
@@ -101,11 +101,11 @@ def test_a_profile_can_be_run_alone_or_laid_over_another_configuration(tmp_path)
         'preset = "dart"\n[rollout]\nnum_envs = 3\n'
         "[cluster.env.latency]\nboot = {kind = 'gamma', mean_seconds = 3.0, k = 2.0}\n"
     )
-    alone, over = load(profile), load(own, workload_name=str(profile))
+    alone, over = load(profile), load(own, on=str(profile))
     assert alone.cluster == over.cluster
     assert (alone.rollout.num_envs, over.rollout.num_envs) == (38, 3)
     assert prepare(over).timing.boot.mean == pytest.approx(3.0 * (1 + sorted(LATENCIES.values()).index("env/start")))
-    assert load(own, workload_name=str(profile), overrides=["rollout.num_envs=9"]).rollout.num_envs == 9
+    assert load(own, on=str(profile), overrides=["rollout.num_envs=9"]).rollout.num_envs == 9
 
 
 def test_mock_desktops_are_the_event_loop_s_own_work():

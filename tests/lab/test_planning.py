@@ -54,7 +54,7 @@ def test_splits_take_all_machines_and_leave_what_a_trainer_computes_as_it_is():
 
 def test_weight_syncs_that_a_scheduler_refuses_are_not_tried():
     def syncs(preset):
-        return plan_spec(load(preset_name=preset), 8, {}, Prices()).space[SYNC].choices
+        return plan_spec(load(preset), 8, {}, Prices()).space[SYNC].choices
 
     assert syncs("areal-eta4") == (OWN, "keep one by one")
     assert "restart one by one" in syncs("dart-measured")

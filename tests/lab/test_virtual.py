@@ -56,7 +56,7 @@ SPREADS = {"success_turns_sd": 2.0, "failure_turns_sd": 2.0, "task_length_sd": 0
 
 
 def configured(tree):
-    return from_tree(merge(load(preset_name="desktop").model_dump(), tree))
+    return from_tree(merge(load("desktop").model_dump(), tree))
 
 
 def both(model, cluster, workers, hours, seed=4):
@@ -157,13 +157,13 @@ def test_a_run_of_a_known_cluster_is_predicted_from_its_own_timings(tmp_path, mo
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_has_a_twin_and_can_be_fuzzed(preset):
-    assert modeled_twin(load(preset_name=preset)).backend.modeled
+    assert modeled_twin(load(preset)).backend.modeled
     assert config_of(long_case(preset, 0, hours=6)).backend.modeled
 
 
 def test_virtual_machines_that_fork_are_modeled_as_such():
     kept = ("desktop.revert=fork", "desktop.variant=vm", "rollout.warm_envs=0")
-    machines = modeled_twin(load(preset_name="desktop", overrides=kept))
+    machines = modeled_twin(load("desktop", overrides=kept))
     assert machines.backend.desktop_backend.saves_states(machines)
 
 

@@ -115,7 +115,7 @@ def test_the_main_job_raises_no_false_alarm(tmp_path):
     from dartsim.config import load
     from dartsim.run.execute import execute
 
-    run, _ = execute(load(preset_name="tiny", overrides=["run.hours=3.0"]), tmp_path)
+    run, _ = execute(load("tiny", overrides=["run.hours=3.0"]), tmp_path)
     assert run.summary["alarms"] == []
 
 

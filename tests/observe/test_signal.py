@@ -18,7 +18,7 @@ def run():
 
     def run(preset):
         overrides = ["run.hours=0.5", "run.warmup_share=0.0", "run.max_segments=0"]
-        return run_prepared(prepare(load(preset_name=preset, workload_name="laptop", overrides=overrides)))
+        return run_prepared(prepare(load(preset, on="laptop", overrides=overrides)))
 
     return run
 

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 
+from dartsim.core.png import encode_png
 from dartsim.core.types import Observation, StepResult
 from dartsim.real.screenshot_writer import ScreenshotSavingProvider
 from dartsim.store.blobs import BlobStore
@@ -64,25 +65,25 @@ async def played(keep):
 def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, monkeypatch):
     blobs, threads = BlobStore(tmp_path), []
 
-    def keep(picture, text):
+    def encoded(picture):
         threads.append(threading.current_thread())
-        blobs.prepare(picture, text)
+        return encode_png(picture)
 
-    shown = asyncio.run(played(keep))
+    monkeypatch.setattr("dartsim.store.blobs.png_of", encoded)
+    shown = asyncio.run(played(blobs.prepare))
     assert len(threads) == 3, "nobody acts on the last screen"
     assert threading.main_thread() not in threads
     monkeypatch.setattr("dartsim.store.blobs.png_of", None)
     for one in shown[:3]:
         blobs.put(one.screenshot)
-        blobs.put_text(one.accessibility_tree)
 
 
 async def test_the_desktop_does_not_wait_for_it():
     """The first screen is kept while the attempt acts; its score comes when all are."""
-    go_on, order = threading.Event(), []
+    go_on, order = asyncio.Event(), []
 
-    def keep(picture, text):
-        assert go_on.wait(10.0)
+    async def keep(picture):
+        await go_on.wait()
         order.append("kept")
 
     class Scored(Desktop):
@@ -103,7 +104,7 @@ async def test_the_desktop_does_not_wait_for_it():
 
 @pytest.mark.filterwarnings("error")
 def test_a_screen_that_cannot_be_kept_is_not_the_desktop_s_fault():
-    def keep(picture, text):
+    async def keep(picture):
         raise OSError("no room")
 
     assert len(asyncio.run(played(keep))) == 4

@@ -41,7 +41,7 @@ EQUAL = ("curation.groups.drop_equal=false", "curation.groups.drop_solved=false"
 
 
 def configured(*changes):
-    return load(preset_name="tiny", overrides=[*PARTS, *SMALL, *BATCHES, *EQUAL, *changes])
+    return load("tiny", overrides=[*PARTS, *SMALL, *BATCHES, *EQUAL, *changes])
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from dartsim.run.prepare import prepare
 
 
 def test_equal_weights_make_equal_attempts_under_any_version():
-    prepared = prepare(load(preset_name="tiny", overrides=["tasks.count=16", "tasks.held_out=32"]))
+    prepared = prepare(load("tiny", overrides=["tasks.count=16", "tasks.held_out=32"]))
     vlm = build(vlm_config(prepared.config))
     held_out, weights = HeldOut(prepared, vlm), vlm.snapshot()
     assert held_out.evaluate(Weights(0, weights)) == held_out.evaluate(Weights(7, weights))

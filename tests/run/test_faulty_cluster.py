@@ -130,9 +130,9 @@ def test_no_faults_change_nothing(name, monkeypatch):
     """Without faults a run is the one of a cluster that knows of none, to the last event."""
     plain = ["run.hours=0.5", 'curation.store="memory"', "run.max_segments=0"]
     still = ["cluster.faults.profile=hostile", "cluster.faults.scale=0.0", "cluster.faults.heal_after_hours=0.25"]
-    found = [run_prepared(prepare(load(preset_name=name, overrides=[*plain, *more]))) for more in ([], still)]
+    found = [run_prepared(prepare(load(name, overrides=[*plain, *more]))) for more in ([], still)]
     monkeypatch.setattr("dartsim.run.build.faulty_cluster", lambda *_: FaultyCluster())
-    found.append(run_prepared(prepare(load(preset_name=name, overrides=plain))))
+    found.append(run_prepared(prepare(load(name, overrides=plain))))
     assert len({result.event_hash for result in found}) == 1
 
 
@@ -156,7 +156,7 @@ def test_faults_strike_modeled_clusters_only():
 def test_every_preset_makes_progress_in_a_hostile_world(name):
     changes = ["cluster.faults.profile=hostile", "run.hours=8.0", 'curation.store="memory"', "run.max_segments=0"]
     try:
-        config = load(preset_name=name, overrides=changes)
+        config = load(name, overrides=changes)
     except ConfigError as refused:
         pytest.skip(f"is told first where its machines are, or takes real time: {str(refused)[:80]}")
     if config.policy.kind != "surrogate":

@@ -159,7 +159,7 @@ def folder(tmp_path: Path) -> Path:
 
 def split(folder: Path, *overrides: str) -> tuple[list[str], list[str]]:
     source = ("tasks.source=osworld", f"tasks.folder={folder}", "tasks.list_name=list")
-    found = prepare(load(preset_name="dart", overrides=[*source, *overrides]))
+    found = prepare(load("dart", overrides=[*source, *overrides]))
     return [task.id for task in found.tasks], [task.id for task in found.held_out]
 
 
@@ -179,4 +179,4 @@ def test_splits_that_leave_nothing_are_refused(folder: Path):
 
 def test_generated_tasks_are_not_held_out():
     with pytest.raises(ConfigError, match="they have no content"):
-        load(preset_name="dart", overrides=["tasks.held_out=40"])
+        load("dart", overrides=["tasks.held_out=40"])

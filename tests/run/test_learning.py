@@ -21,7 +21,7 @@ SMALL = (
 
 
 def built(*changes: str):
-    prepared = prepare(load(preset_name="tiny", overrides=[*SMALL, *changes]))
+    prepared = prepare(load("tiny", overrides=[*SMALL, *changes]))
     return prepared, trained_model(prepared)
 
 

@@ -200,7 +200,7 @@ def drive(script, folder):
             out.write(f"{record.update}\n")
 
     overrides = [*OVERRIDES, f'vllm.python="{script}"']
-    prepared = prepare(load(preset_name="tiny", overrides=overrides))
+    prepared = prepare(load("tiny", overrides=overrides))
     with session(prepared.config):
         result = run_prepared(prepared, learning=trained_model(prepared), instruments=[Listener(update_finished=note)])
     recorder = result.recorder

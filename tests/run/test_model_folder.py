@@ -35,10 +35,10 @@ from dartsim.core.errors import ConfigError
 from dartsim.run.model_folder import with_model_folder
 from dartsim.run.prepare import prepare_run
 
-config = load(preset_name="tiny", overrides=["policy.model=owner/small"])
+config = load("tiny", overrides=["policy.model=owner/small"])
 print(with_model_folder(config).policy.model)
 try:
-    prepare_run(load(preset_name="tiny", overrides=["policy.model=owner/other"]))
+    prepare_run(load("tiny", overrides=["policy.model=owner/other"]))
 except ConfigError as error:
     print(error)
 """

@@ -24,7 +24,7 @@ SIZES = ("tasks.count=6", "rollout.num_envs=4", "rollout.num_workers=2")
 
 
 def evaluated(path: Path, *changes: str, on_step: Any = None, **options: Any) -> tuple[EvaluationPlan, dict[Any, Any]]:
-    prepared = prepare(load(preset_name="dart", overrides=[*SIZES, *changes]))
+    prepared = prepare(load("dart", overrides=[*SIZES, *changes]))
     plan = EvaluationPlan(tasks=prepared.tasks, steps=options.pop("steps", [15]), **options)
     folder = EvaluationFolder(path, "surrogate")
     with pytest.MonkeyPatch.context() as patch:  # a thousand equal screenshots of 1080p take seconds
@@ -120,7 +120,7 @@ def ended(actions: list[str], reward: float | None, ending: Ending, cause: str |
 def ui_tars(*changes: str) -> Config:
     given = ["policy.grammar=ui_tars", "backend.desktops=mock", "backend.workers=endpoint", "backend.learner=local"]
     given += ['endpoint.url="http://127.0.0.1:1/v1"', 'endpoint.model="m"', *changes]
-    return load(preset_name="tiny", overrides=given)
+    return load("tiny", overrides=given)
 
 
 def test_the_layout_is_osworld_s(tmp_path: Path):

@@ -29,7 +29,7 @@ def offered(tmp_path):
 
     def ids(*overrides):
         source = ("tasks.source=osworld", f"tasks.folder={tmp_path}", "tasks.list_name=list")
-        return [task.id for task in prepare(load(preset_name="dart", overrides=[*source, *overrides])).tasks]
+        return [task.id for task in prepare(load("dart", overrides=[*source, *overrides])).tasks]
 
     return ids
 
@@ -55,14 +55,14 @@ def test_a_modeled_cluster_has_as_many_spares_as_its_memory_holds(caplog):
         "cluster.hosts.count=2",
         "cluster.env.latency.memory_gib=4",
     ]
-    roomy = prepare(load(preset_name="dart", overrides=[*changes, "cluster.hosts.memory_gib=100.0"]))
+    roomy = prepare(load("dart", overrides=[*changes, "cluster.hosts.memory_gib=100.0"]))
     assert roomy.config.rollout.num_desktops == 44
     with caplog.at_level(logging.WARNING):
-        tight = prepare(load(preset_name="dart", overrides=[*changes, "cluster.hosts.memory_gib=83.0"]))
+        tight = prepare(load("dart", overrides=[*changes, "cluster.hosts.memory_gib=83.0"]))
     assert (tight.config.rollout.num_envs, tight.config.rollout.warm_envs) == (38, 2)
     assert "2 of 6 spare desktops (rollout.warm_envs) fit into the memory of the hosts beside 38" in caplog.text
     reserve = "rollout.host_reserve_gib=5.0"
-    kept = prepare(load(preset_name="dart", overrides=[*changes, "cluster.hosts.memory_gib=83.0", reserve]))
+    kept = prepare(load("dart", overrides=[*changes, "cluster.hosts.memory_gib=83.0", reserve]))
     assert kept.config.rollout.warm_envs == 0
 
 
@@ -75,7 +75,7 @@ def test_tasks_are_left_out_by_id(offered):
 @pytest.mark.parametrize("change", ["backend.desktops=desktop", "backend.workers=vllm"])
 def test_a_package_that_a_backend_needs_is_looked_for_first(monkeypatch, change):
     monkeypatch.setitem(sys.modules, "httpx", None)
-    config = load(preset_name="desktop" if "desktops" in change else "tiny", overrides=[change])
+    config = load("desktop" if "desktops" in change else "tiny", overrides=[change])
     with pytest.raises(ConfigError, match=r"need .*httpx, not installed here: pip install .*\[real\]"):
         refuse_missing_packages(config)
-    refuse_missing_packages(load(preset_name="dart"))
+    refuse_missing_packages(load("dart"))

@@ -17,20 +17,19 @@ SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8",
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (['ray.address="local"'], "every part is modeled"),
         ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engine_options\.num_gpus"),
         ([*PARTS, "trainer.fsdp.gpus=[0, 1]"], r"set ray\.learner_options\.num_gpus"),
     ],
 )
 def test_what_ray_cannot_place_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
-        load(preset_name="tiny", overrides=overrides)
+        load("tiny", overrides=overrides)
 
 
 def test_a_shared_folder_that_is_not_there_is_refused_before_anything_starts(tmp_path):
     from dartsim.run.execute import execute
 
-    config = load(preset_name="tiny", overrides=[*PARTS, f'ray.folder="{tmp_path / "shared"}"'])
+    config = load("tiny", overrides=[*PARTS, f'ray.folder="{tmp_path / "shared"}"'])
     with pytest.raises(ConfigError, match=r"ray\.folder.*shared"):
         execute(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -40,7 +39,7 @@ def test_only_what_is_real_and_wanted_is_placed():
     from dartsim.real.ray_cluster.backend import placed
 
     def parts(*overrides):
-        config = load(preset_name="tiny", overrides=[*PARTS, *overrides])
+        config = load("tiny", overrides=[*PARTS, *overrides])
         return [placed(config, kind) for kind in ("desktops", "workers", "learner")]
 
     assert parts() == [True, False, True]
@@ -59,7 +58,7 @@ def train(*overrides):
     from dartsim.run.model import trained_model
     from dartsim.run.run_prepared import run_prepared
 
-    prepared = prepare(load(preset_name="tiny", overrides=[*PARTS, *SMALL, *overrides]))
+    prepared = prepare(load("tiny", overrides=[*PARTS, *SMALL, *overrides]))
     with session(prepared.config):
         trained = trained_model(prepared)
         result = run_prepared(prepared, learning=trained)

@@ -53,7 +53,7 @@ FAST = (
 
 def test_a_modeled_cluster_keeps_pace_with_the_clock():
     seen = []
-    prepared = prepare(load(preset_name="dart", overrides=FAST))
+    prepared = prepare(load("dart", overrides=FAST))
     result = run_prepared(prepared, instruments=[ticker(seen.append, 0.5)])
     assert not result.interrupted
     assert result.event_hash is None
@@ -62,20 +62,9 @@ def test_a_modeled_cluster_keeps_pace_with_the_clock():
     assert result.recorder.hot.generated_turns > 0
 
 
-def test_a_run_that_was_torn_down_has_not_finished():
-    def tear_down(now):
-        if now > 0.0:
-            raise KeyboardInterrupt
-
-    prepared = prepare(load(preset_name="dart", overrides=FAST))
-    result = run_prepared(prepared, instruments=[ticker(tear_down, 0.05)])
-    assert result.interrupted
-    assert result.recorder.now < 2.88
-
-
 def test_a_real_worker_needs_a_model():
     with pytest.raises(ConfigError, match=r'set policy\.kind = "vlm"'):
-        load(preset_name="dart", overrides=['backend.workers="local"'])
+        load("dart", overrides=['backend.workers="local"'])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +77,7 @@ def test_a_real_worker_needs_a_model():
 )
 def test_parts_that_do_not_go_together_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
-        load(preset_name="dart", overrides=overrides)
+        load("dart", overrides=overrides)
 
 
 async def test_screens_of_booted_desktops_are_kept_in_threads(tmp_path):

@@ -330,7 +330,7 @@ def test_an_alarm_of_an_earlier_life_ends_a_strict_run_only_if_it_still_holds(tm
 def test_only_what_booted_desktops_did_is_written_through_to_the_disk(tmp_path, desktops, synchronous):
     tasks = "mock" if desktops == "sim" else desktops
     wanted = [f"backend.desktops={desktops}", f"tasks.source={tasks}"]
-    config = load(preset_name="tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
+    config = load("tiny", overrides=[*wanted, "tasks.held_out=0", "run.target_success=none"])
     with closing(store := open_store(config, tmp_path)):
         assert store.database.execute("PRAGMA synchronous").fetchone() == (synchronous,)
 
@@ -343,7 +343,7 @@ def stopped(tmp_path_factory):
     """A run of the tiny model that was interrupted after some updates."""
     pytest.importorskip("torch", reason="needs the extra `train`")
     folder = tmp_path_factory.mktemp("tiny") / "run"
-    config = load(preset_name="tiny", overrides=[*TINY, "run.updates=2"])
+    config = load("tiny", overrides=[*TINY, "run.updates=2"])
     execute(config, folder)
     text = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(text.replace("updates = 2\n", "updates = 4\n", 1))
@@ -427,9 +427,7 @@ def test_a_crash_while_it_goes_on_costs_nothing_more(stopped, tmp_path):
 def test_a_model_in_real_time_goes_on(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `train`")
     backend = {"desktops": "mock", "workers": "local", "learner": "local"}
-    config = from_tree(
-        merge(load(preset_name="tiny", overrides=[*TINY, "run.updates=1"]).model_dump(), {"backend": backend})
-    )
+    config = from_tree(merge(load("tiny", overrides=[*TINY, "run.updates=1"]).model_dump(), {"backend": backend}))
     first, _ = execute(config, tmp_path / "run")
     assert first.summary["total_updates"] == 1
     run, _ = resume(tmp_path / "run", ["run.updates=2"], more_figures=bounds)

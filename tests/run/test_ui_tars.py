@@ -26,12 +26,12 @@ def folder(tmp_path: Path) -> Path:
 
 def config(folder: Path, *more: str) -> Any:
     changes = ["policy.grammar=ui_tars", f"policy.model={folder}", "policy.max_new_tokens=7", *more]
-    return load(preset_name="tiny", overrides=changes)
+    return load("tiny", overrides=changes)
 
 
 def test_free_text_without_a_checkpoint_is_refused():
     with pytest.raises(ConfigError, match="random weights do not write"):
-        load(preset_name="tiny", overrides=["policy.grammar=ui_tars"])
+        load("tiny", overrides=["policy.grammar=ui_tars"])
 
 
 def test_the_model_is_the_folder_s_with_the_settings_of_the_policy(folder: Path):

@@ -67,9 +67,7 @@ def test_a_run_says_what_limits_it_while_it_goes_on(tmp_path):
         said.append(json.loads((tmp_path / "run" / STATUS).read_text())["verdict"])
 
     changes = ["run.hours=1.5", "cluster.learner.fixed_seconds=300.0", "rollout.num_envs=24"]
-    execute(
-        load_config(preset_name="areal-eta4", overrides=changes), tmp_path / "run", [Listener(update_finished=look)]
-    )
+    execute(load_config("areal-eta4", overrides=changes), tmp_path / "run", [Listener(update_finished=look)])
     assert said[0] == "What limits it is not known before the first update."
     assert any(text.startswith("Limited by") for text in said[1:])
 

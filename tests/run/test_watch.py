@@ -42,7 +42,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
     assert running
     assert midway["state"] == "running"
     assert 0.0 < midway["as_of_seconds"] <= midway["run_seconds"] < 1800.0
-    assert len(midway["components"]) == 10, "four slots, two engines, and four parts more"
+    assert len(midway["components"]) == 9, "four slots, two engines, and three parts more"
     for part in midway["components"]:
         assert part["waits_for"]
         assert part["woken_by"]
@@ -96,7 +96,7 @@ def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, 
     assert found["state"] == "failed"
     assert "averysecret" not in found["error"]
     assert "http://dart:***@db" in found["error"]
-    assert len(found["components"]) == 10
+    assert len(found["components"]) == 9
 
 
 def fail():
@@ -109,7 +109,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
         "from dartsim.config import load; from dartsim.observe.rundir import lock_run\n"
         "from dartsim.run.watch import Watch\n"
         "lock = lock_run(Path(sys.argv[1])); lock.__enter__()\n"
-        "watch = Watch(load(preset_name='dart'), Path(sys.argv[1])); watch.__enter__()\n"
+        "watch = Watch(load('dart'), Path(sys.argv[1])); watch.__enter__()\n"
         "print('up', flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

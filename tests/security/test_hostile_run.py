@@ -127,7 +127,7 @@ async def run(num_envs: int, num_attempts: int, image: str, folder: Path) -> tup
         *("curation.attempts.group_size=4", "curation.batch.min_groups=1", "curation.pool.enabled=false"),
         "curation.staleness.max_staleness=1000",
     )
-    config = load(preset_name="desktop", overrides=overrides)
+    config = load("desktop", overrides=overrides)
     screen = (320, 240)
     ended: list[Trajectory] = []
     enough = asyncio.Event()

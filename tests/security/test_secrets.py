@@ -120,7 +120,7 @@ def test_trees_lose_their_secrets_and_nothing_else():
 )
 def test_a_configuration_that_holds_a_secret_is_refused_and_not_quoted(dartsim, capsys, setting):
     with pytest.raises(ConfigError, match="holds a password or a token") as caught:
-        load(preset_name="dart", overrides=[setting])
+        load("dart", overrides=[setting])
     assert "hunter22" not in str(caught.value)
     assert "hf_Ab" not in str(caught.value)
     assert dartsim("run", "dart", "--set", setting) == 2

@@ -1,9 +1,9 @@
 """Files that are named by what they hold: whole or not there, and found out when they were changed."""
 
+import asyncio
 import errno
 import gc
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,10 +23,9 @@ def picture(seed=0, height=5, width=7):
 
 
 def test_what_is_kept_comes_back(blobs):
-    kept, text = blobs.put(picture()), blobs.put_text("<a>ж\ud800</a>")
+    kept = blobs.put(picture())
     assert np.array_equal(blobs.get(kept), picture())
-    assert blobs.get_text(text) == "<a>ж\ud800</a>"
-    assert sorted(blobs.names()) == sorted([kept, text])
+    assert list(blobs.names()) == [kept]
 
 
 def test_a_picture_that_is_shown_twice_is_one_file(blobs):
@@ -99,19 +98,20 @@ def test_what_nobody_wants_is_swept(blobs):
 
 def test_what_was_prepared_is_found_and_not_written_again(blobs, monkeypatch):
     shown = picture()
-    blobs.prepare(shown, "<a/>")
+    blobs.put(picture(9))
+    asyncio.run(blobs.prepare(shown))
     monkeypatch.setattr("dartsim.store.blobs.png_of", None)
-    kept, text = blobs.put(shown), blobs.put_text("<a/>")
+    kept = blobs.put(shown)
     del shown
-    blobs.put_text("more")
-    assert {kept, text} < set(blobs.names()), "somebody named them"
+    blobs.put(picture(9))
+    assert kept in set(blobs.names()), "somebody named it"
 
 
 def test_what_was_prepared_in_vain_is_removed(blobs):
     shown, other = picture(), picture(1)
-    blobs.prepare(shown, "<a/>")
-    blobs.prepare(other)
-    assert len(list(blobs.names())) == 3
+    asyncio.run(blobs.prepare(shown))
+    asyncio.run(blobs.prepare(other))
+    assert len(list(blobs.names())) == 2
     del shown
     kept = blobs.put(other)
     assert list(blobs.names()) == [kept]
@@ -120,15 +120,15 @@ def test_what_was_prepared_in_vain_is_removed(blobs):
 def test_what_rows_name_outlives_another_picture_of_the_same_content(blobs):
     first, again = picture(), picture()
     kept = blobs.put(first)
-    blobs.prepare(again)
+    asyncio.run(blobs.prepare(again))
     del again
-    blobs.put_text("more")
+    blobs.put(picture(9))
     assert np.array_equal(blobs.get(kept), first)
     blobs.remove([kept])
-    blobs.prepare(first)
+    asyncio.run(blobs.prepare(first))
     blobs.put(picture())
     del first
-    blobs.put_text("even more")
+    blobs.put(picture(9))
     assert np.array_equal(blobs.get(kept), picture())
 
 
@@ -138,30 +138,32 @@ def test_what_was_begun_while_a_file_was_written_is_that_file(blobs, monkeypatch
 
     def slowly(pixels):
         monkeypatch.setattr("dartsim.store.blobs.png_of", png_of)
-        blobs.prepare(other[0])
+        asyncio.run(blobs.prepare(other[0]))
         return png_of(pixels)
 
     monkeypatch.setattr("dartsim.store.blobs.png_of", slowly)
     kept = blobs.put(picture())
     other.clear()
-    blobs.put_text("more")
+    blobs.put(picture(9))
     assert np.array_equal(blobs.get(kept), picture())
 
 
 def test_threads_may_prepare_what_others_put_and_forget(blobs):
     """Few contents, many threads: what was put last is there in the end."""
-    with ThreadPoolExecutor(4) as threads:
-        for round_ in range(12):
-            shown = [picture(seed % 3) for seed in range(6)]
-            jobs = [threads.submit(blobs.prepare, one, f"<{round_ % 2}/>") for one in shown]
-            kept = [blobs.put(one) for one in shown[:2]]
-            for job in jobs:
-                job.result()
-            del jobs, shown
-            blobs.put_text("more")
-            for number, one in enumerate(kept):
-                assert np.array_equal(blobs.get(one), picture(number))
-    blobs.put_text("the last one")
+
+    async def prepare_and_put():
+        shown = [picture(seed % 3) for seed in range(6)]
+        jobs = [asyncio.create_task(blobs.prepare(one)) for one in shown]
+        await asyncio.sleep(0)
+        kept = [blobs.put(one) for one in shown[:2]]
+        await asyncio.gather(*jobs)
+        return kept
+
+    for _ in range(12):
+        kept = asyncio.run(prepare_and_put())
+        blobs.put(picture(9))
+        for number, one in enumerate(kept):
+            assert np.array_equal(blobs.get(one), picture(number))
 
 
 def desktops_file(seed=0):
@@ -177,7 +179,9 @@ def test_a_desktops_file_leaves_memory_once_it_is_on_disk(moving):
     shown, size = desktops_file(), len(encode_png(picture()))
     name = moving.put(shown)
     path = moving.folder / name[:2] / name
-    for screenshot in (shown, moving.get(name)):
+    prepared = desktops_file()
+    asyncio.run(moving.prepare(prepared))
+    for screenshot in (shown, moving.get(name), prepared):
         assert not [part for part in gc.get_referents(screenshot) if isinstance(part, bytes) and len(part) >= size]
         assert np.array_equal(screenshot, picture())
     path.unlink()
@@ -195,8 +199,21 @@ def test_a_file_stays_while_a_screenshot_is_read_from_it(moving):
     moving.remove([again])
     assert np.array_equal(shown, picture())
     del shown
-    moving.put_text("more")
+    moving.put(picture(9))
     assert name not in set(moving.names())
+
+
+def test_a_file_removed_while_it_was_prepared_again_is_still_in_memory(moving, monkeypatch):
+    name, shown, new = moving.put(desktops_file()), desktops_file(), moving._prepare
+
+    def found_and_removed(picture):
+        new(picture)
+        (moving.folder / name[:2] / name).unlink()
+
+    monkeypatch.setattr(moving, "_prepare", found_and_removed)
+    asyncio.run(moving.prepare(shown))
+    assert np.array_equal(shown, picture())
+    assert np.array_equal(moving.get(moving.put(shown)), picture())
 
 
 def test_a_swept_folders_files_outlive_a_picture_that_shows_the_same(blobs):
@@ -205,7 +222,7 @@ def test_a_swept_folders_files_outlive_a_picture_that_shows_the_same(blobs):
     resumed = BlobStore(blobs.folder)
     resumed.sweep({kept})
     again = picture()
-    resumed.prepare(again)
+    asyncio.run(resumed.prepare(again))
     del again
-    resumed.put_text("more")
+    resumed.put(picture(9))
     assert np.array_equal(resumed.get(kept), picture())

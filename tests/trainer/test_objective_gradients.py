@@ -20,7 +20,7 @@ CONTEXTS, ACTIONS = 3, 4
 STEP = 1e-6
 
 DART_PAPER = ObjectiveConfig()
-DART_RELEASED = load(preset_name="dart-released").trainer.objective
+DART_RELEASED = load("dart-released").trainer.objective
 DART_RELEASED_PPO = DART_RELEASED.replace(ratio="token")
 
 

@@ -30,6 +30,7 @@ from dartsim.real.containers.errors import (
     ContainerStartFailed,
     EngineMissing,
     ImageMissing,
+    OutOfResources,
 )
 
 pytestmark = [pytest.mark.docker, pytest.mark.anyio]
@@ -279,26 +280,23 @@ class PrivateEngine:
     and a mount namespace, because it leaves its data folder mounted.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, disk_mib: int | None = None):
         self.folder = folder
+        self.disk_mib = disk_mib
         self.url = f"unix://{folder}/docker.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self):
         places = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
         quiet = ("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none")
-        command = [
-            "unshare",
-            "--net",
-            "--mount",
-            "dockerd",
-            "-H",
-            self.url,
-            *quiet,
-            *(f"--{k}={self.folder / v}" for k, v in places.items()),
-        ]
+        dockerd = ["dockerd", "-H", self.url, *quiet, *(f"--{k}={self.folder / v}" for k, v in places.items())]
+        command = ["unshare", "--net", "--mount"]
+        if self.disk_mib is not None:  # a disk of its own, which ends with the process
+            (self.folder / "data").mkdir(exist_ok=True)
+            mount = f"mount -t tmpfs -o size={self.disk_mib}m none {self.folder / 'data'}"
+            command += ["sh", "-c", f'{mount} && exec "$@"', "sh"]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*command, *dockerd], stdout=log, stderr=log)
 
     async def answers(self):
         async with asyncio.timeout(30):
@@ -318,27 +316,47 @@ class PrivateEngine:
 
 
 @pytest.fixture
-def private_engine(real_engine) -> Iterator[PrivateEngine]:
+def private_engine(request, real_engine) -> Iterator[PrivateEngine]:
     if shutil.which("dockerd") is None or shutil.which("unshare") is None or os.geteuid() != 0:
         pytest.skip("no dockerd and unshare to start one with, or not root")
     # A short path: that of a Unix socket has 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="dockerd-") as folder:
-        engine = PrivateEngine(Path(folder))
+        engine = PrivateEngine(Path(folder), getattr(request, "param", None))
         engine.start()
         yield engine
         engine.stop()
 
 
-async def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine, real_engine):
-    plain = ContainerSpec(image=IMAGE, command=("sleep", "1000"), network="none", init=True)
-    image = b"".join(real_engine.images.get(IMAGE).save(named=True))
-
-    await private_engine.answers()
+async def give_image(private_engine: PrivateEngine, real_engine) -> None:
+    """Wait until an engine answers, and load the image that containers here have."""
     from dartsim.real.containers.engine import connect
 
+    await private_engine.answers()
     client = connect(DockerHostConfig(url=private_engine.url))
-    client.images.load(image)
+    client.images.load(b"".join(real_engine.images.get(IMAGE).save(named=True)))
     client.close()
+
+
+@pytest.mark.parametrize("private_engine", [64], indirect=True)
+async def test_an_engine_whose_disk_is_full_starts_nothing_until_there_is_space(private_engine, real_engine):
+    await give_image(private_engine, real_engine)
+    fill = ("sh", "-c", "cat /dev/zero >/fill; touch /dev/shm/full; sleep 1000")
+    async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
+        full = await host.start(ContainerSpec(image=IMAGE, command=fill, network="none", init=True), slot=0)
+        await full.exec(["sh", "-c", "until [ -e /dev/shm/full ]; do sleep 0.1; done"])
+        plain = ContainerSpec(image=IMAGE, command=("sleep", "1000"), network="none", init=True)
+        with pytest.raises(OutOfResources, match="no space left on device"):
+            await host.start(plain, slot=1)
+        await full.remove()
+        async with asyncio.timeout(30):  # files may go a moment after their container
+            while host.num_held == 0:
+                with contextlib.suppress(OutOfResources):
+                    await host.start(plain, slot=1)
+
+
+async def test_an_engine_that_restarts_costs_its_containers_and_no_more(private_engine, real_engine):
+    plain = ContainerSpec(image=IMAGE, command=("sleep", "1000"), network="none", init=True)
+    await give_image(private_engine, real_engine)
     async with DockerHost(DockerHostConfig(url=private_engine.url, max_desktops=4)) as host:
         container = await host.start(plain, slot=0)
         await asyncio.to_thread(private_engine.stop)

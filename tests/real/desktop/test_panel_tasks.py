@@ -54,7 +54,7 @@ def test_the_red_buttons_turn_the_pages_and_clicks_beside_them_do_not(desktop_im
     pytest.importorskip("torch", reason="needs the extra `train`")
     from dartsim.real.osworld.backend import open_desktops
 
-    prepared = prepare(load(preset_name="tiny", overrides=[*PANEL, 'tasks.desktop="pages"']))
+    prepared = prepare(load("tiny", overrides=[*PANEL, 'tasks.desktop="pages"']))
     task = prepared.tasks[0]
     right = [f"click {x} {y}" for x, y in task.spec["targets"]]
 

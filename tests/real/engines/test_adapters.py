@@ -118,7 +118,7 @@ def test_an_engine_reads_a_copy_of_its_adapter_that_outlives_the_folder(low_rank
     ],
 )
 def test_adapters_are_for_engines_of_the_run(changes, wanted):
-    assert serves_adapters(load(preset_name="tiny", overrides=["backend.workers=vllm", *changes])) is wanted
+    assert serves_adapters(load("tiny", overrides=["backend.workers=vllm", *changes])) is wanted
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ async def test_vllm_serves_what_the_learner_computes(vllm_python, request_of, dt
     """Log-probabilities under each adapter, in every mode of sync; those of the one before are far off."""
     changes = ["backend.workers=vllm", "rollout.num_workers=1", "trainer.lora.rank=4", "trainer.lora.alpha=8"]
     changes += ["backend.desktops=mock", "backend.learner=local", f'vllm.python="{vllm_python}"', f"vllm.dtype={dtype}"]
-    config = load(preset_name="tiny", overrides=changes)
+    config = load("tiny", overrides=changes)
     vlm = build(replace(vlm_config(config), dtype=dtype, output_scale=1.0))
     add_lora(vlm.model, LOW_RANK, seed=0)
     policy = VlmPolicy(vlm.twin())

@@ -39,7 +39,7 @@ def _no_waits(monkeypatch):
 def config(url: str, *more: str):
     changes = ["backend.desktops=mock", "backend.workers=endpoint", "backend.learner=local", "policy.grammar=ui_tars"]
     changes += [f'endpoint.url="{url}"', 'endpoint.model="agent-1"', "policy.max_images=2", "policy.max_texts=9", *more]
-    return load(preset_name="tiny", overrides=changes)
+    return load("tiny", overrides=changes)
 
 
 def request(turns: int = 0) -> Request:

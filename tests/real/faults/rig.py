@@ -124,7 +124,7 @@ class Rig:
         spec = desktop_spec(DesktopConfig(width=SIDE, height=SIDE, image=plan.image))
         host = DockerHost(DockerHostConfig(max_desktops=4), run="faults")
         self.owner = str(host.owner)
-        config = load(preset_name="desktop", overrides=OVERRIDES)
+        config = load("desktop", overrides=OVERRIDES)
         async with DesktopFleet([host], rest_seconds=1.0) as self.fleet, Scorer() as self.scorer:
             with contextlib.ExitStack() as stack:
                 recorder = Recorder(

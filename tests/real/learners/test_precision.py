@@ -44,7 +44,7 @@ everywhere = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def settings(trained: str) -> TrainerConfig:
     """Return the settings with the rate of the preset that trains so."""
     config, preset = TRAINED[trained]
-    rate = load(preset_name=preset).trainer.optimizer.learning_rate
+    rate = load(preset).trainer.optimizer.learning_rate
     return config.replace(optimizer={"learning_rate": rate})
 
 

@@ -304,7 +304,7 @@ async def test_update_runs_inline_in_virtual_time(make_vlm, batch):
 @pytest.mark.parametrize("preset", ["dart", "dart-released", "osworld-1gpu", "osworld-8gpu", "osworld-16gpu"])
 def test_ratios_are_clipped_with_the_settings_of_dart(make_vlm, batch, preset):
     """A single gradient step has ratios of 1, and nothing to clip: the released code takes two."""
-    settings = load(preset_name=preset).trainer
+    settings = load(preset).trainer
     learner = TorchLearner(make_vlm(), settings.replace(optimizer={"learning_rate": 1e-2, "max_tokens": 4_096}))
     metrics = learner.train(batch).metrics
     assert settings.optimizer.minibatches == 2

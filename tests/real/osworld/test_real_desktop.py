@@ -41,7 +41,7 @@ def test_engines_report_the_memory_that_limits_spares(monkeypatch):
     from dartsim.config import load
     from dartsim.real.osworld.backend import memory_of_hosts
 
-    config = load(preset_name="desktop")
+    config = load("desktop")
     found = memory_of_hosts(config)
     assert found is not None
     (host,), desktop = found

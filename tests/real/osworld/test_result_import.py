@@ -51,7 +51,7 @@ def config(model, tmp_path) -> Config:
         (suite / "examples" / "os" / f"{name}.json").write_text(json.dumps(task))
     changes = [f"policy.model={model}", f"tasks.folder={suite}", "tasks.list_name=test", "backend.learner=local"]
     changes += [f"desktop.width={SIZE}", f"desktop.height={SIZE}", "rollout.max_turns=5"]
-    return load(preset_name="osworld-8gpu", overrides=changes)
+    return load("osworld-8gpu", overrides=changes)
 
 
 def screen(number: int, size: int = SIZE) -> bytes:

@@ -33,7 +33,7 @@ def configured(tmp_path, monkeypatch):
     def make(*overrides, names=(*SPECS, "torn", "gone")):
         (tmp_path / "small.json").write_text(json.dumps({"os": names}))
         changes = (f"tasks.folder={tmp_path}", "tasks.list_name=small", *overrides)
-        return load(preset_name="osworld-8gpu", overrides=["tasks.unsupported=refuse", *changes])
+        return load("osworld-8gpu", overrides=["tasks.unsupported=refuse", *changes])
 
     return make
 

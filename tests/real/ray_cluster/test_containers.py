@@ -29,7 +29,7 @@ async def test_a_container_of_a_killed_actor_is_removed_by_the_next_one(place, e
     from dartsim.run.backends import desktop_backend
 
     more = ['ray.address="local"', f'desktop.image="{desktop_image}"', "rollout.num_envs=1", "tasks.count=1"]
-    prepared = prepare(load(preset_name="desktop", overrides=more))
+    prepared = prepare(load("desktop", overrides=more))
     task = prepared.tasks[0]
 
     def owned_by(pid):

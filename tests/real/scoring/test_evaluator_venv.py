@@ -27,10 +27,14 @@ def test_an_environment_is_made_where_nothing_else_is(tmp_path):
     with pytest.raises(ConfigError, match="is no virtual environment"):
         install(tmp_path / "full")
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nmkdir -p "$4/bin"\ncp "$0" "$4/bin/python"\ntest "$2" = venv || exit 7\n')
+    makes = 'mkdir -p "$4/bin"\ntouch "$4/pyvenv.cfg"\ncp "$0" "$4/bin/python"\n'
+    python.write_text(f'#!/bin/sh\n{makes}test "$2" = venv || exit 7\n')
     python.chmod(0o755)
     with pytest.raises(ConfigError, match="failed with 7"):
         install(tmp_path / "new", python=str(python))
+    with pytest.raises(ConfigError, match="an incomplete evaluator environment"):
+        python_of(tmp_path / "new")
+    (tmp_path / "new/lib/python3.11/site-packages/desktop_env-1.0.2.dist-info").mkdir(parents=True)
     assert python_of(tmp_path / "new").is_file()
 
 

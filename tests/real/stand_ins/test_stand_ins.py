@@ -55,7 +55,7 @@ def test_screens_are_as_large_as_a_desktops_and_all_different():
 @pytest.mark.docker
 @pytest.mark.usefixtures("docker_engine")
 def test_a_run_over_stand_ins_alone_trains(tmp_path):
-    config = load(preset_name="osworld-8gpu")
+    config = load("osworld-8gpu")
     model = write_stand_in(config, tmp_path / "model")
     _, result = execute(with_settings(config, {**SMALL, "policy.model": str(model)}), tmp_path / "run")
     counts = result.recorder.counts
@@ -68,7 +68,7 @@ def test_a_run_over_stand_ins_alone_trains(tmp_path):
 def test_replies_can_be_read_by_the_configured_grammar(tmp_path):
     from dartsim.envs.actions.ui_tars import UiTars
 
-    config = load(preset_name="osworld-8gpu")
+    config = load("osworld-8gpu")
     model = write_stand_in(config, tmp_path / "model")
     vlm = build(vlm_config(config.replace(policy={"model": str(model)})))
     assert vlm.rules.shape(1080, 1920) == (1092, 1932)

@@ -26,7 +26,7 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
         "run.hours=0.1",
         "tasks.held_out=8",
     ]
-    prepared = prepare(load(preset_name="tiny", overrides=changes))
+    prepared = prepare(load("tiny", overrides=changes))
     trained = trained_model(prepared)
     assert isinstance(trained.trainer, FsdpLearner)
     result = run_prepared(prepared, learning=trained)
@@ -40,7 +40,7 @@ def test_a_run_trains_with_ranks_and_leaves_its_model_and_state(tmp_path):
     assert trained.held_out.evaluate(trained.weights) is not None
     trained.save(tmp_path / "run")
     # Without ranks, such as for an evaluation:
-    alone = prepare(load(preset_name="tiny", overrides=[*changes, "backend.learner=local"]))
+    alone = prepare(load("tiny", overrides=[*changes, "backend.learner=local"]))
     again = trained_model(alone, restore=tmp_path / "run")
     assert isinstance(again.trainer, TorchLearner)
     assert again.trainer.updates == trained.trainer.updates
