@@ -32,10 +32,11 @@ ATTEMPTS, STATES, SEGMENTS = "attempts.jsonl", "states.bin", "segments.bin"
 
 FINEST_SECONDS = 0.2
 """Shortest step of ``states.bin``."""
-STEPS, EARLY_STEPS, EARLY_WRITES = 4096, 512, 50
+STEPS, EARLY_STEPS, EARLY_WRITES = 2560, 512, 50
 """A step is at most this share of the run's hours, and at first this share of the time that has passed: few runs end as
 late as they may. Steps are written together, at first whenever this share of the time has passed."""
 
+ENCODER = json.JSONEncoder(separators=(",", ":"))
 logger = logging.getLogger(__name__)
 
 
@@ -189,7 +190,7 @@ class AttemptLog(RecordingLog):
                 file.write("".join(lines))
 
     def _add(self, line: Mapping[str, Any]) -> None:
-        self._lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+        self._lines.append(ENCODER.encode(line) + "\n")
 
 
 def _short(values: Sequence[Any]) -> Sequence[Any]:
@@ -250,8 +251,8 @@ class StateLog(RecordingLog):
         if recorder is not None and recorder.now > self._last:
             self._last = recorder.now
             self.spacing_seconds = min(self._longest, max(self.period_seconds, self._last / EARLY_STEPS))
-            by_name = {population.name: population.seconds() for population in recorder.populations()}
-            self._rows.append(self.ROW.pack(self._last, *(spent for name in POPULATIONS for spent in by_name[name])))
+            desktops, engines, trainer = (population.seconds() for population in recorder.populations())
+            self._rows.append(self.ROW.pack(self._last, *desktops, *engines, *trainer))
         if self._rows and self._last - self._written >= min(self._gather_seconds, self._last / EARLY_WRITES):
             rows, self._rows, self._written = self._rows, [], self._last
             with self.path.open("ab") as file:

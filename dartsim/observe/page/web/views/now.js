@@ -33,7 +33,7 @@ function one(run, found, states, series) {
       found.verdict && h("p.verdict", {}, found.verdict),
       h("div.progress", {},
         h("progress", { max: 1, value: progress ?? 0, "aria-label": "Part of the run that is done" }),
-        h("span", {}, `${percent(progress)}: ${clock(done)}${whole ? ` of ${clock(whole)}` : ""} of ${kind} time`,
+        h("span", {}, `${percent(progress)}: ${clock(done)}${whole && state !== "finished" ? ` of ${clock(whole)}` : ""} of ${kind} time`,
           state === "running" && rest ? `, ends in about ${duration(rest)}${found.target_success ? `, or once ${percent(found.target_success)} of held-out tasks succeed` : ""}` : "")),
       h("dl.counts", {}, ...counts(found, series).map(([label, value]) =>
         h("div", {}, h("dt", {}, label), h("dd", {}, value))))),
