@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from io import StringIO
 from pathlib import Path
 from typing import Any, TypedDict
 
-from pydantic import BaseModel
 from rich.console import Console
 from typing_extensions import Unpack
 
@@ -19,9 +16,9 @@ from dartsim.config.load import Scheduler
 from dartsim.config.load import load as load_config
 from dartsim.core.errors import ConfigError, NothingTrained
 from dartsim.core.plugin_errors import plugin_errors
-from dartsim.core.registry import ComponentSection, name_of
+from dartsim.core.registry import name_of
 from dartsim.lab.bounds import bounds
-from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs, new_run
+from dartsim.lab.compared_runs import ComparedRun, EndedRun, by_name, make_runs
 from dartsim.lab.gate import Comparison, data_frame
 from dartsim.lab.virtual import with_settings
 from dartsim.observe.figures import intervals
@@ -244,45 +241,15 @@ def compare(
         for name, (scheduler, config) in arms.items():
             for seed in numbers[len(ended[name]) : count] if name in names else ():
                 seeded = with_settings(config, {"run.seed": seed})
-                left.append(ComparedRun(name, seeded, _replay(name, scheduler, seeded, on, overrides or {})))
+                named = name if isinstance(scheduler, Config) else repr(scheduler)
+                call = f"dartsim.simulate({named}, {on=}, {overrides=}, {seed=})"
+                left.append(ComparedRun(name, seeded, call))
         for run, made in zip(left, make_runs(left, Console(file=StringIO()), processes=processes), strict=True):
             ended[run.scheduler].append((run, made))
         pairs = [pair for own in ended.values() for pair in own]
         return Comparison.of([run for run, _ in pairs], [made for _, made in pairs], with_seeds=with_seeds)
 
     return with_seeds(len(numbers), arms)
-
-
-def _replay(
-    name: str, scheduler: Scheduler, config: Config, on: str | Path | None, overrides: Mapping[str, Any]
-) -> str:
-    """Return the command that repeats a run, or the Python call if the scheduler is a configuration object."""
-    seed = config.run.seed
-    if isinstance(scheduler, Config):
-        return f"dartsim.simulate({name}, {on=}, {overrides=}, {seed=})"
-    places = ["--on", str(on)] if on else []
-    modules = [word for module in sorted(set(_plugin_modules(config))) for word in ("--plugin", module)]
-    return shlex.join(["dartsim", "run", new_run(scheduler), *places, *modules, *_set(overrides), "--seed", str(seed)])
-
-
-def _set(tree: Mapping[str, Any], place: str = "") -> Iterator[str]:
-    """Yield the command-line arguments that set these settings."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _set(value, f"{place}{key}.")
-        else:
-            yield from ("--set", f"{place}{key}={'none' if value is None else json.dumps(value, default=str)}")
-
-
-def _plugin_modules(section: BaseModel) -> Iterator[str]:
-    """Yield the modules of the plug-ins whose components a configuration chooses, without ``dartsim`` itself."""
-    for _, value in section:
-        if isinstance(value, ComponentSection):
-            module = type(value).component.__module__
-            if module.partition(".")[0] not in ("dartsim", "__main__"):
-                yield module
-        elif isinstance(value, BaseModel):
-            yield from _plugin_modules(value)
 
 
 def _simulated(config: Config) -> Config:

@@ -167,13 +167,3 @@ def legend_below(figure: Any, columns: int = 4) -> None:
 def grouped(arms: Sequence[Figures], key: str = "series") -> Mapping[str, list[Figures]]:
     """Return the arms by series (or another key), in their order."""
     return {name: [arm for arm in arms if arm[key] == name] for name in dict.fromkeys(arm[key] for arm in arms)}
-
-
-def bars(axes: Any, title: str, names: Sequence[str], series: Mapping[str, Sequence[float]], first: int = 0) -> None:
-    """Draw bars of each series side by side over the names, in the colors from a number on."""
-    room = 0.76 / len(series)
-    for number, (label, values) in enumerate(series.items()):
-        xs = [x + room * (number - (len(series) - 1) / 2.0) for x in range(len(names))]
-        axes.bar(xs, values, room, color=COLORS[first + number], label=label)
-    axes.set_xticks(range(len(names)), names, rotation=40, ha="right")
-    label_axes(axes, title)

@@ -6,12 +6,12 @@ python -m experiments.claims --quick    the same keys, fewer arms, in less than 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from experiments.arms import Arm, arm_study, mean, pick, run_cluster, select
-from experiments.charts import BLUE, MUTED, ORANGE, drawing, grouped, label_axes, legend_below, line, rows_axis
+from experiments.charts import drawing, grouped, label_axes, legend_below, line
 from experiments.headline import PUBLISHED
 from experiments.study import Figures, Rows, StudyPicture, rows_of
 
@@ -184,23 +184,16 @@ def definition_rows(recorded: Figures) -> Rows:
     )
 
 
-@drawing(3.3)
-def table(figure: Any, claims: Figures) -> None:
+def ladder_rows(claims: Figures) -> Rows:
     """Three figures on every rung of the ladder and without each part."""
-    arms = [*select(claims["arms"], family="ladder"), *select(claims["arms"], family="left out")]
-    panels = {
-        TRAINED: ("Trained turns per minute", 1.0),
-        "env_utilization": ("Environment utilization, %", 100.0),
-        "gpu_utilization": ("Rollout GPUs busy, %", 100.0),
+    columns = {
+        "parts": "{arm}",
+        "trained turns/min": "{figures[trained_turns_per_minute]:.1f}",
+        "environment utilization": "{figures[env_utilization]:.1%}",
+        "rollout GPUs busy": "{figures[gpu_utilization]:.1%}",
     }
-    for axes, (name, (title, scale)) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
-        for row, arm in enumerate(arms):
-            found = arm["figures"][name]
-            half = [scale * (found["half_width"] or 0.0)]
-            color = BLUE if arm["family"] == "ladder" else ORANGE
-            axes.barh([row], [scale * found["mean"]], 0.7, xerr=half, color=color, ecolor=MUTED)
-        rows_axis(axes, [arm["arm"] for arm in arms])
-        label_axes(axes, title, zero=False)
+    families = ("ladder", "left out")
+    return rows_of(columns, [arm for family in families for arm in select(claims["arms"], family=family)])
 
 
 @drawing(2.7)
@@ -219,19 +212,14 @@ def staleness(figure: Any, claims: Figures) -> None:
     legend_below(figure)
 
 
-PICTURES: Mapping[str, StudyPicture] = {
-    "claims-table": StudyPicture(
-        "Throughput and utilization as parts are added to the coupled baseline, and taken from DART", table
-    ),
-    "claims-staleness": StudyPicture(
-        "Throughput, measured staleness and dropped work by staleness bound, for admission and dropping", staleness
-    ),
-}
-
 STUDY = arm_study(
     "claims",
-    tables={"claims-verdicts": verdict_rows, "claims-gpus": definition_rows},
-    pictures=PICTURES,
+    tables={"claims-verdicts": verdict_rows, "claims-gpus": definition_rows, "claims-table": ladder_rows},
+    pictures={
+        "claims-staleness": StudyPicture(
+            "Throughput, measured staleness and dropped work by staleness bound, for admission and dropping", staleness
+        ),
+    },
     run=run_claim,
 )
 

@@ -7,11 +7,9 @@ not there. Without an engine, or without the packages of the image, it says so a
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from dartsim.core.errors import ConfigError
-from experiments.charts import BLUE, ORANGE, drawing, label_axes
-from experiments.study import Experiment, Figures, Options, StudyPicture, short_commit
+from experiments.study import Experiment, Figures, Options, short_commit
 
 SKIPPED = 77
 """Exit status where nothing can be measured; test harnesses take it for `skipped`."""
@@ -37,26 +35,20 @@ def desktop_found(figures: Figures) -> str:
     """Say in a few sentences how long a desktop takes, and what random kills left behind."""
     more = figures["kills_more"]
     killed = ", ".join(f"{number} × {name}" for name, number in more["killed"].items())
+    density = "; ".join(
+        f"{row['num_desktops']} complete {row['steps_per_minute']:.0f}, busy {row['utilization']:.0%} of the time"
+        for row in figures["density"]
+    )
     return (
         f"A desktop takes {figures['start_to_screenshot_seconds']['p50']:.1f} s from the call of Docker to a good "
         f"screenshot of 1920 x 1080, a step {figures['step_seconds']['p50']:.2f} s "
         f"({figures['step_overhead_ratio']:+.0%} over its bare HTTP calls). Between two attempts a slot waits "
         f"{figures['revert_gap_seconds']['p50']:.1f} s with spares and "
-        f"{figures['revert_gap_without_warm_pool_seconds']['p50']:.1f} s without. {figures['kills']:,} random kills "
+        f"{figures['revert_gap_without_warm_pool_seconds']['p50']:.1f} s without. Steps a minute of desktops on "
+        f"{figures['machine']['logical_cores']} cores: {density}. {figures['kills']:,} random kills "
         f"({killed}) left {figures['leaked_containers']} containers behind, lost {figures['lost_records']} stored "
         f"attempts and made {more['wrong_scores']} scores wrong. Recorded at commit {short_commit(figures)}.\n"
     )
-
-
-@drawing(2.7)
-def density_picture(figure: Any, recorded: Figures) -> None:
-    """Steps a minute and utilization by the number of desktops."""
-    numbers = [entry["num_desktops"] for entry in recorded["density"]]
-    panels = (("steps_per_minute", 1.0, "steps a minute", BLUE), ("utilization", 100.0, "utilization, %", ORANGE))
-    for axes, (key, scale, title, color) in zip(figure.subplots(1, 2), panels, strict=True):
-        axes.plot(numbers, [scale * entry[key] for entry in recorded["density"]], color=color, marker="o")
-        axes.set_xticks(numbers)
-        label_axes(axes, title, f"desktops on {recorded['machine']['logical_cores']} cores")
 
 
 STUDY = Experiment(
@@ -65,9 +57,6 @@ STUDY = Experiment(
     measure=measure,
     seeds=1,
     tables={"desktop-found": desktop_found},
-    pictures={
-        "desktop-density": StudyPicture("Steps and utilization by number of desktops on one machine", density_picture)
-    },
 )
 
 if __name__ == "__main__":

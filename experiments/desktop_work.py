@@ -1,11 +1,10 @@
 """The measurements of ``experiments.desktop``: one desktop, gaps between attempts, how many there may be, kills.
 
-The control plane runs over real desktops with a scripted policy, so that all time is the desktops'. An attempt moves
-the pointer, then clicks on the panel's red button, or beside it in every other attempt.
+Runs are those of the preset ``desktop`` with a scripted policy, so that all time is the desktops'. An attempt moves the
+pointer, then clicks on the panel's red button, or beside it in every other attempt. Nothing is trained.
 
-``random_kills`` runs one process at a time. It plays on desktops, kills them, and prints what it killed and which
-attempts ended as lines of JSON (``main``). Every other process is then killed itself. After each, the next start
-reaps, and what is left in Docker and in the database is counted.
+``random_kills`` runs one process at a time, and kills something on its desktops again and again. Every other process is
+then killed itself. After each, the next start reaps, and what is left in Docker and in the database is counted.
 """
 
 from __future__ import annotations
@@ -15,107 +14,90 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
+from docker.errors import APIError
+from typing_extensions import override
 
 from dartsim.config import Config, load
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
-from dartsim.core.ports import Store
-from dartsim.core.rng import Streams
+from dartsim.core.registry import register
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Attempt, Reply, Request, Trajectory, Weights
 from dartsim.curation.manager import SCHEDULER
 from dartsim.envs.actions import make_grammar, read
 from dartsim.observe import DesktopState, Listener, Recorder
 from dartsim.observe.figures import after_warmup, figures
-from dartsim.real.containers import Container, ContainerSpec, DesktopFleet, DockerHost
+from dartsim.real.containers import ContainerSpec, DesktopFleet, DockerHost
 from dartsim.real.containers.engine import connect
-from dartsim.real.containers.errors import ContainerFault
 from dartsim.real.containers.owner import OWNER
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.tasks.panel import COLUMNS, panel_tasks
-from dartsim.real.loop import RunLoop
 from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.desktop import OsworldDesktop
-from dartsim.real.osworld.fetch import Downloads
-from dartsim.real.osworld.provider import DesktopProvider, start_desktop
+from dartsim.real.osworld.provider import start_desktop
 from dartsim.real.osworld.pyautogui_code import command, placing, snippets
 from dartsim.real.osworld.ready import Readiness, SettlingRules
-from dartsim.real.osworld.scorer import Scorer
 from dartsim.real.osworld.settings import DesktopSettings
-from dartsim.real.osworld.transport import OWN_SERVER, Timeouts
-from dartsim.run.system import System
-from dartsim.sim.learner import VersionCounter
+from dartsim.real.processes import boot_id, pid_namespace
+from dartsim.run.backends import BackendContext, EngineBackend
+from dartsim.run.execute import execute
 from dartsim.store.database import DATABASE_FILE, read_documents, reading
-from dartsim.store.memory import MemoryStore
-from dartsim.store.sql import SqlStore
 from experiments.arms import declared
 from experiments.study import Figures, Options
 
 T = TypeVar("T")
 
 SCREEN = (1920, 1080)
-PATIENT = Timeouts(screenshot=60.0, execute=120.0, file=120.0, other=60.0)
-"""For a machine that has far more desktops than cores."""
-SETTLED = SettlingRules(cap_seconds=2.0)
+GRID = 40 * COLUMNS
+"""Cells of the screen, on each side, that a reply can name."""
+MOVES = ("move 0 0", "move 2 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How many desktops there are, and what is done on them."""
+def click(x: int, y: int) -> str:
+    """Return a click on the middle of an item of the panel."""
+    return f"click {40 * x + 20} {40 * y + 20}"
 
-    image: str
-    num_envs: int
-    warm_envs: int = 0
-    turns: int = 1
-    think_seconds: float = 0.0
-    screen: tuple[int, int] = SCREEN
-    timeouts: Timeouts = PATIENT
 
-    @property
-    def num_desktops(self) -> int:
-        """Slots and spares."""
-        return self.num_envs + self.warm_envs
-
-    def spec(self) -> ContainerSpec:
-        width, height = self.screen
-        return desktop_spec(DesktopConfig(width=width, height=height, image=self.image))
-
-    def settings(self, settle: SettlingRules | float) -> DesktopSettings:
-        return DesktopSettings(
-            grammar="pyautogui",
-            screen=self.screen,
-            booted=Readiness(quiet_seconds=0.0, poll_seconds=0.05),
-            settle=settle,
-        )
-
-    def config(self) -> Config:
-        overrides = (
-            'backend.workers="sim"',
-            'backend.learner="sim"',
-            f"rollout.num_envs={self.num_envs}",
-            f"rollout.warm_envs={self.warm_envs}",
-            f"rollout.max_turns={self.turns}",
-            'curation.turn_limit.rule="fixed"',
-            'curation.attempts.rule="fixed"',
-            "curation.attempts.group_size=2",
-            "curation.batch.min_groups=1",
-            "curation.staleness.max_staleness=1000",
-            "curation.pool.enabled=false",
-        )
-        return load("desktop", overrides=overrides)
+def configuration(
+    num_envs: int, *, warm_envs: int = 0, turns: int = 1, seconds: float = 3600.0, screen: tuple[int, int] = SCREEN
+) -> Config:
+    """Return a run of the preset that only plays."""
+    actions = [*MOVES, *(click(x, y) for x in range(COLUMNS) for y in range(COLUMNS))]
+    overrides = (
+        'backend.workers="scripted"',
+        'policy.grammar="listed"',
+        f"policy.grid={GRID}",
+        f"policy.actions={json.dumps(actions)}",
+        f"desktop.width={screen[0]}",
+        f"desktop.height={screen[1]}",
+        "desktop.max_settle_seconds=2.0",
+        "desktop.hosts.local.concurrent_starts=4",
+        f"run.hours={seconds / 3600.0}",
+        "tasks.count=64",
+        f"rollout.num_envs={num_envs}",
+        f"rollout.warm_envs={warm_envs}",
+        f"rollout.max_turns={turns}",
+        'curation.turn_limit.rule="fixed"',
+        'curation.attempts.rule="fixed"',
+        "curation.attempts.group_size=2",
+        "curation.batch.min_groups=10000",
+        "curation.batch.max_groups=10000",
+        "curation.pool.enabled=false",
+    )
+    return load("desktop", overrides=overrides)
 
 
 def worth(attempt: Attempt) -> float:
@@ -123,98 +105,41 @@ def worth(attempt: Attempt) -> float:
     return 1.0 if attempt.index % 2 == 0 else 0.0
 
 
-class Script:
-    """A scripted policy; implements ``dartsim.core.ports.PolicyWorker``."""
+@register("engine", "scripted")
+class Scripted(EngineBackend):
+    """Workers of a scripted policy; implements ``dartsim.core.ports.PolicyWorker``, too."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+    think_seconds = 0.0
+
+    @override
+    async def open(self, context: BackendContext) -> Sequence[Scripted]:
+        self.turns = context.prepared.config.rollout.max_turns
+        return [self] * context.prepared.config.rollout.num_workers
 
     async def generate(self, request: Request) -> Reply:
         """Move the pointer; at the last turn, click."""
-        await asyncio.sleep(self._shape.think_seconds)
-        width, height = self._shape.screen
-        if request.turn + 1 < self._shape.turns:
-            action = f"pyautogui.moveTo({3 + 40 * (request.turn % 2)}, 3)"
-        else:
-            x, y = request.attempt.task.spec["targets"][0]
-            x = x if worth(request.attempt) else (x + 1) % COLUMNS
-            action = f"pyautogui.click({(2 * x + 1) * width // (2 * COLUMNS)}, {(2 * y + 1) * height // (2 * COLUMNS)})"
-        return Reply(action, 0, 0, 0, 0, 0)
+        await asyncio.sleep(self.think_seconds)
+        if request.turn + 1 < self.turns:
+            return Reply(MOVES[request.turn % 2], 0, 0, 0, 0, 0)
+        x, y = request.attempt.task.spec["targets"][0]
+        return Reply(click(x if worth(request.attempt) else (x + 1) % COLUMNS, y), 0, 0, 0, 0, 0)
 
     async def load(self, weights: Weights, mode: SyncMode) -> None:
         """Stay the same."""
 
 
-class Watched(DesktopFleet):
-    """A fleet that remembers the containers it has started."""
+def played(config: Config, *, attempts: float = math.inf) -> Recorder:
+    """Return the recorder of a run, which ends when so many attempts have a score, or by its time."""
+    found: list[tuple[Recorder, Any]] = []
 
-    def __init__(self, hosts: Sequence[DockerHost]) -> None:
-        super().__init__(hosts)
-        self.containers: dict[int, Container] = {}
-        """The newest of each place."""
-
-    async def start(self, spec: ContainerSpec, *, slot: int) -> Container:
-        container = await super().start(spec, slot=slot)
-        self.containers[slot] = container
-        return container
-
-
-class DesktopStudyCluster:
-    """A control plane and its real desktops."""
-
-    def __init__(self, shape: Shape, host: DockerHost, *, folder: Path, store: Store | None = None) -> None:
-        self.fleet = Watched([host])
-        config = shape.config()
-        self.recorder = Recorder(
-            asyncio.get_running_loop().time,
-            num_envs=config.rollout.num_desktops,
-            num_engines=config.rollout.num_workers,
-            max_segments=200_000,
-            first_spacing_seconds=1.0,
-        )
-        self.scorer = Scorer()
-        options = DesktopOptions(
-            settings=shape.settings(SETTLED),
-            server=OWN_SERVER,
-            downloads=Downloads(folder),
-            scorer=self.scorer,
-            timeouts=shape.timeouts,
-        )
-        self.system = System(
-            config,
-            tasks=panel_tasks(64),
-            provider=DesktopProvider(self.fleet, shape.spec(), options),
-            engines=[Script(shape)] * config.rollout.num_workers,
-            learner=VersionCounter(),
-            store=store or MemoryStore(),
-            recorder=self.recorder,
-            streams=Streams(0),
-            transport=lambda pool: pool,
-        )
-
-    async def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Run for some seconds, or until an attempt ends and ``until`` says so."""
-        async with self.scorer:
-            await self._run(seconds, until)
-
-    async def _run(self, seconds: float, until: Callable[[], bool]) -> None:
-        enough = asyncio.Event()
-        self.recorder.instruments.append(Listener(attempt_ended=lambda _: enough.set() if until() else None))
-        running = asyncio.create_task(self.system.run(seconds))
-        waiting = asyncio.create_task(enough.wait())
-        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if not running.done():
+    def look(_: Trajectory) -> None:
+        recorder, running = found[0]
+        if recorder.counts["rewarded"] >= attempts:
             running.cancel()
-            await asyncio.wait({running})
-        if not running.cancelled():
-            await running
-        self.system.data.ledger.check()
 
-
-def engine(num_desktops: int) -> DockerHostConfig:
-    """Return settings of a Docker host with room for ``num_desktops``."""
-    return DockerHostConfig(max_desktops=num_desktops, concurrent_starts=4)
+    begun = Listener(run_started=lambda recorder: found.append((recorder, asyncio.current_task())), attempt_ended=look)
+    with TemporaryDirectory(prefix="dartsim-desktop-") as folder:
+        return execute(config, Path(folder) / "run", [begun])[1].recorder
 
 
 def gaps(recorder: Recorder, num_envs: int) -> list[float]:
@@ -250,15 +175,17 @@ async def timed(work: Callable[[], Awaitable[T]]) -> tuple[float, T]:
     return time.perf_counter() - begun, found
 
 
-async def starts(shape: Shape, host: DockerHost, number: int) -> dict[str, float]:
-    """Start desktops one after the other; seconds from the call of the engine to a good screenshot."""
-    options = DesktopOptions(settings=shape.settings(SETTLED))
-    found: list[float] = []
-    for _ in range(number):
-        seconds, desktop = await timed(lambda: start_desktop(host, shape.spec(), options))
-        found.append(seconds)
-        await desktop.close()
-    return percentiles(found)
+def desktop_options(settle: SettlingRules | float = SettlingRules(cap_seconds=2.0)) -> DesktopOptions:  # noqa: B008
+    """Return how a desktop of its own is driven; frozen, as the default."""
+    booted = Readiness(quiet_seconds=0.0, poll_seconds=0.05)
+    return DesktopOptions(settings=DesktopSettings(screen=SCREEN, booted=booted, settle=settle))
+
+
+async def start_seconds(host: DockerHost, spec: ContainerSpec, slot: int = 0) -> float:
+    """Return the seconds from the call of the engine to a good screenshot."""
+    seconds, desktop = await timed(lambda: start_desktop(host, spec, desktop_options(), slot=slot))
+    await desktop.close()
+    return seconds
 
 
 async def screenshots(desktop: OsworldDesktop, number: int) -> dict[str, float]:
@@ -315,101 +242,74 @@ def _code(desktop: OsworldDesktop, action: str) -> list[str]:
     return command(code, python=desktop.settings.python)
 
 
-async def one_desktop(shape: Shape, host: DockerHost, *, shots: int, steps: int) -> dict[str, Any]:
-    """Measure screenshots and steps on one desktop that shows a panel."""
-    settings = shape.settings(0.0)
-    desktop = await start_desktop(host, shape.spec(), DesktopOptions(settings=settings))
-    try:
-        await desktop.reset(panel_tasks(1)[0], seed=0)
-        await asyncio.sleep(1.0)
-        return {"screenshot_seconds": await screenshots(desktop, shots), **await step_overhead(desktop, steps)}
-    finally:
-        await desktop.close()
+async def one_desktop(plan: Mapping[str, Any]) -> Figures:
+    """Measure starts, and screenshots and steps on a desktop that shows a panel."""
+    spec = desktop_spec(DesktopConfig(width=SCREEN[0], height=SCREEN[1]))
+    async with DockerHost(run="experiment") as host:
+        started = [await start_seconds(host, spec) for _ in range(plan["starts"])]
+        desktop = await start_desktop(host, spec, desktop_options(0.0))
+        try:
+            await desktop.reset(panel_tasks(1)[0], seed=0)
+            await asyncio.sleep(1.0)
+            return {
+                "start_to_screenshot_seconds": percentiles(started),
+                "screenshot_seconds": await screenshots(desktop, plan["shots"]),
+                **await step_overhead(desktop, plan["steps"]),
+            }
+        finally:
+            await desktop.close()
 
 
 def measured(image: str, options: Options) -> Figures:
     """Measure everything on desktops of an image, one after the other."""
     plan = declared()["desktop"]["quick" if options.quick else "full"]
-    load = os.getloadavg()
+    before = os.getloadavg()
 
     def say(text: str) -> None:
         options.console.print(text, style="dim")
 
-    with asyncio.Runner(loop_factory=RunLoop) as runner:
-        found: Figures = runner.run(in_real_time(image, plan, say))
+    found = asyncio.run(one_desktop(plan))
+    say("calls of one desktop: done")
+    Scripted.think_seconds = plan["think_seconds"]
+    for figure, spares in {"": plan["gap_warm_envs"], "without_warm_pool_": 0}.items():
+        config = configuration(plan["gap_envs"], warm_envs=spares, turns=plan["gap_turns"])
+        recorder = played(config, attempts=plan["gap_attempts"] + plan["gap_envs"])
+        found[f"revert_gap_{figure}seconds"] = percentiles(gaps(recorder, plan["gap_envs"]))
+    say("gaps between attempts: done")
+    found["density"] = []
+    for number in plan["density"]:
+        found["density"].append(density(number, plan))
+        say(f"{number} desktops: done")
     kills = random_kills(
-        image, kills=plan["kills"], kills_a_life=plan["kills_a_life"], seed=0, on_life=lambda sums: say(str(sums))
+        image, kills=plan["kills"], kills_a_life=plan["kills_a_life"], on_life=lambda sums: say(str(sums))
     )
     named = ("kills", "leaked_containers", "lost_records")
     return {
         **found,
         **{name: kills[name] for name in named},
         "kills_more": {name: value for name, value in kills.items() if name not in named},
-        "load_average": {"before": [round(one, 2) for one in load], "after": [round(x, 2) for x in os.getloadavg()]},
+        "load_average": {"before": [round(one, 2) for one in before], "after": [round(x, 2) for x in os.getloadavg()]},
         "config": {**plan, "image": image},
     }
 
 
-async def in_real_time(image: str, plan: Mapping[str, Any], say: Callable[[str], None]) -> Figures:
-    """Measure everything but kills."""
-    most = max(*plan["density"], plan["gap_envs"] + plan["gap_warm_envs"])
-    with tempfile.TemporaryDirectory(prefix="dartsim-desktop-") as name:
-        async with DockerHost(engine(most), run="experiment") as host:
-            shape = Shape(image=image, num_envs=1)
-            found: Figures = {
-                "start_to_screenshot_seconds": await starts(shape, host, plan["starts"]),
-                **await one_desktop(shape, host, shots=plan["shots"], steps=plan["steps"]),
-            }
-            say("calls of one desktop: done")
-            attempt = {"turns": plan["gap_turns"], "think_seconds": plan["think_seconds"]}
-            for figure, spares in {"": plan["gap_warm_envs"], "without_warm_pool_": 0}.items():
-                shape = Shape(image=image, num_envs=plan["gap_envs"], warm_envs=spares, **attempt)
-                found[f"revert_gap_{figure}seconds"] = await gap(shape, host, Path(name), plan["gap_attempts"])
-            say("gaps between attempts: done")
-            found["density"] = []
-            for number in plan["density"]:
-                attempt = {"turns": plan["density_turns"], "think_seconds": plan["think_seconds"]}
-                shape = Shape(image=image, num_envs=number, **attempt)
-                found["density"].append(await density(shape, host, Path(name), plan))
-                say(f"{number} desktops: done")
-    return found
-
-
-async def gap(shape: Shape, host: DockerHost, folder: Path, attempts: int) -> dict[str, float]:
-    """Return the seconds between two attempts of a slot."""
-    cluster = DesktopStudyCluster(shape, host, folder=folder)
-    wanted = attempts + shape.num_envs
-    await cluster.run(3600.0, until=lambda: cluster.recorder.counts["rewarded"] >= wanted)
-    return percentiles(gaps(cluster.recorder, shape.num_envs))
-
-
-async def density(shape: Shape, host: DockerHost, folder: Path, plan: Mapping[str, Any]) -> Figures:
+def density(number: int, plan: Mapping[str, Any]) -> Figures:
     """Return the throughput of so many desktops."""
-    cluster = DesktopStudyCluster(shape, host, folder=folder)
-    counts, enough = cluster.recorder.counts, plan.get("density_attempts", math.inf)
-    await cluster.run(plan["density_seconds"], until=lambda: counts["rewarded"] >= enough)
+    config = configuration(number, turns=plan["density_turns"], seconds=plan["density_seconds"])
+    recorder = played(config, attempts=plan.get("density_attempts", math.inf))
     # Their first starts, all at once, are not what a run is like.
-    first, last = after_warmup(cluster.recorder.snapshots, 0.25), cluster.recorder.snapshots[-1]
-    rates = figures(first, last)
+    rates = figures(after_warmup(recorder.snapshots, 0.25), recorder.snapshots[-1])
+    faults = {name: int(n) for name, n in sorted(recorder.counts.items()) if name.startswith(("fault/", "cause/"))}
     return {
-        "num_desktops": shape.num_envs,
+        "num_desktops": number,
         "steps_per_minute": round(rates["generated_turns_per_minute"], 1),
         "utilization": round(rates["env_utilization"], 4),
-        "faults": {name: int(n) for name, n in sorted(counts.items()) if name.startswith(("fault/", "cause/"))},
+        "faults": faults,
     }
 
 
 MEAN_WAIT_SECONDS = 0.5
 """Between two kills; exponential."""
-LIFE_SECONDS = 3600.0
-SHAPE: dict[str, Any] = {
-    "num_envs": 4,
-    "warm_envs": 2,
-    "turns": 3,
-    "screen": (224, 224),
-    "timeouts": Timeouts(connect=5.0, screenshot=10.0, execute=20.0, file=20.0, other=20.0),
-}
-
 KILLS: Mapping[str, Sequence[str]] = {
     "container": (),
     "Xvfb": ("pkill", "-KILL", "Xvfb"),
@@ -418,107 +318,74 @@ KILLS: Mapping[str, Sequence[str]] = {
 """What kills in a container; nothing: the container itself."""
 
 
-async def kill(container: Container, what: str) -> bool:
-    """Kill something of a container; return whether it was there."""
-    if KILLS[what]:
-        return (await container.exec(list(KILLS[what])))[0] == 0
-    await container.kill()
-    return True
+def play() -> None:
+    """Play on desktops until this process is interrupted or killed; print the start and each attempt's end as JSON."""
+
+    def tell(ended: Trajectory) -> None:
+        found = {"attempt": ended.attempt.id, "reward": ended.reward, "cause": ended.cause}
+        print(json.dumps({**found, "worth": worth(ended.attempt)}), flush=True)
+
+    config = configuration(4, warm_envs=2, turns=3, screen=(224, 224))
+    execute(config, Path(sys.argv[1]), [Listener(run_started=lambda _: print("{}", flush=True), attempt_ended=tell)])
 
 
-def main() -> None:
-    """Run one process, with the image, the folder, the seed and the number of kills as arguments."""
-    image, folder, seed, kills = sys.argv[1:]
-    with asyncio.Runner(loop_factory=RunLoop) as runner:
-        runner.run(live(image, Path(folder), seed=int(seed), kills=int(kills)))
-
-
-async def live(image: str, folder: Path, *, seed: int, kills: int) -> None:
-    """Play on desktops and kill them at random; print everything as JSON lines."""
-    shape = Shape(image=image, **SHAPE)
-    store = SqlStore.open(folder, durable=True)
-    async with DockerHost(engine(shape.num_desktops), run="kills") as host:
-        await host.reap()
-        _print(owner=str(host.owner))
-        cluster = DesktopStudyCluster(shape, host, folder=folder / "downloads", store=store)
-        cluster.recorder.instruments.append(Listener(attempt_ended=_print_attempt))
-        killing = asyncio.create_task(_kill_at_random(cluster, random.Random(seed), kills))
-        await cluster.run(LIFE_SECONDS, until=killing.done)
-        if not killing.cancel():
-            killing.result()
-    store.close()
-
-
-def _print_attempt(ended: Trajectory) -> None:
-    _print(attempt=ended.attempt.id, reward=ended.reward, cause=ended.cause, worth=worth(ended.attempt))
-
-
-async def _kill_at_random(cluster: DesktopStudyCluster, rng: random.Random, kills: int) -> None:
-    done = 0
-    while done < kills:
-        await asyncio.sleep(rng.expovariate(1.0 / MEAN_WAIT_SECONDS))
-        if not cluster.fleet.containers:
-            continue
-        container = rng.choice(list(cluster.fleet.containers.values()))
-        what = rng.choices(list(KILLS), weights=(6, 1, 1))[0]
-        with suppress(ContainerFault):  # it is gone already
-            if await kill(container, what):
-                done += 1
-                _print(killed=what)
-
-
-def _print(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
-
-
-def random_kills(
-    image: str, *, kills: int, kills_a_life: int, seed: int, on_life: Callable[[Figures], None]
-) -> Figures:
+def random_kills(image: str, *, kills: int, kills_a_life: int, on_life: Callable[[Figures], None]) -> Figures:
     """Run processes one after the other until there were ``kills`` kills; return what they left behind."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     killed: Counter[str] = Counter()
     causes: Counter[str] = Counter()
-    sums = {"kills": 0, "leaked_containers": 0, "lost_records": 0, "attempts": 0, "scored": 0, "wrong_scores": 0}
-    number = 0
-    while sums["kills"] < kills:
-        wanted = min(kills_a_life, kills - sums["kills"])
-        # Every other process is killed itself, after some of its own kills; that is one more kill.
-        after = rng.randrange(wanted) if number % 2 == 0 else None
-        with tempfile.TemporaryDirectory(prefix="dartsim-kills-") as name:
-            folder = Path(name)
-            lines = list(_life(image, folder, seed=rng.randrange(2**32), kills=wanted, after=after))
+    sums = {"leaked_containers": 0, "lost_records": 0, "attempts": 0, "scored": 0, "wrong_scores": 0}
+    lives = 0
+    while killed.total() < kills:
+        wanted = min(kills_a_life, kills - killed.total())
+        with TemporaryDirectory(prefix="dartsim-kills-") as name:
+            # Every other process is killed itself, after some of its own kills; that is one more kill.
+            dies = lives % 2 == 0
+            owner = _life(image, Path(name), rng.randrange(wanted) + 1 if dies else wanted, rng, killed, dies=dies)
+            killed["process"] += dies
             asyncio.run(_reap())
-            _count(lines, folder, sums, causes)
-        done = Counter(line["killed"] for line in lines if "killed" in line)
-        killed.update(done)
-        killed["process"] += after is not None
-        sums["kills"] = killed.total()
-        number += 1
-        on_life({**sums, "lives": number})
-    return {**sums, "lives": number, "killed": dict(killed), "causes": dict(sorted(causes.items()))}
+            _count(Path(name), sums, causes)
+            sums["leaked_containers"] += left_containers(owner)
+        lives += 1
+        on_life({"kills": killed.total(), **sums, "lives": lives})
+    return {
+        "kills": killed.total(),
+        **sums,
+        "lives": lives,
+        "killed": dict(killed),
+        "causes": dict(sorted(causes.items())),
+    }
 
 
-def _life(image: str, folder: Path, *, seed: int, kills: int, after: int | None) -> Iterator[Figures]:
-    """Run one process and yield what it prints; kill it after ``after`` kills, or let it end."""
-    main = "from experiments.desktop_work import main; main()"
-    command = [sys.executable, "-c", main, image, str(folder), str(seed), str(kills)]
-    killed = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            printed = json.loads(line)
-            yield printed
-            killed += "killed" in printed
-            if after is not None and killed > after:
-                process.kill()
-                break
-        # What was printed before it died counts too; the last line may be incomplete.
-        for line in process.stdout:
-            with suppress(json.JSONDecodeError):
-                yield json.loads(line)
-    if after is None and process.returncode:
-        raise RuntimeError(f"the process ended with status {process.returncode}")
+def _life(image: str, folder: Path, kills: int, rng: random.Random, killed: Counter[str], *, dies: bool) -> str:
+    """Run one process and kill on its desktops; then kill it, or let it end. Return the owner of its containers."""
+    main = "from experiments.desktop_work import play; play()"
+    with (
+        (folder / "printed").open("w") as out,
+        subprocess.Popen([sys.executable, "-c", main, str(folder / "run")], stdout=out) as process,
+        closing(connect(DockerHostConfig())) as client,
+    ):
+        owner = f"{boot_id()}:{pid_namespace()}:{process.pid}:"
+        while not (folder / "printed").stat().st_size and process.poll() is None:
+            time.sleep(0.1)
+        while kills:
+            time.sleep(rng.expovariate(1.0 / MEAN_WAIT_SECONDS))
+            if process.poll() is not None:
+                raise RuntimeError(f"the process ended with status {process.returncode}")
+            there = client.containers.list(filters={"ancestor": image}, ignore_removed=True)
+            if mine := [each for each in there if each.labels.get(OWNER, "").startswith(owner)]:
+                container, what = rng.choice(mine), rng.choices(list(KILLS), weights=(6, 1, 1))[0]
+                with suppress(APIError):  # it is gone already
+                    if KILLS[what]:
+                        done = container.exec_run(list(KILLS[what])).exit_code == 0
+                    else:
+                        done = container.kill() is None
+                    killed[what] += done
+                    kills -= done
+        process.send_signal(signal.SIGKILL if dies else signal.SIGINT)
+        if process.wait(120.0) and not dies:
+            raise RuntimeError(f"the process ended with status {process.returncode}")
+    return owner
 
 
 async def _reap() -> None:
@@ -527,11 +394,14 @@ async def _reap() -> None:
         pass
 
 
-def _count(lines: list[Figures], folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
+def _count(folder: Path, sums: dict[str, int], causes: Counter[str]) -> None:
     """Count what one process left behind."""
-    attempts = {line["attempt"]: line for line in lines if "attempt" in line}
-    owners = [line["owner"] for line in lines if "owner" in line]
-    with reading(folder / DATABASE_FILE) as database:
+    attempts: dict[int, Figures] = {}
+    for line in (folder / "printed").read_text().splitlines():
+        with suppress(json.JSONDecodeError):  # the last line of a process that was killed may be incomplete
+            if ended := json.loads(line):
+                attempts[ended["attempt"]] = ended
+    with reading(folder / "run" / DATABASE_FILE) as database:
         stored = dict(database.execute("SELECT attempt, reward FROM trajectories"))
         scheduler = read_documents(database).get(SCHEDULER, {})
     rewards = {attempt: line["reward"] for attempt, line in attempts.items()}
@@ -539,7 +409,6 @@ def _count(lines: list[Figures], folder: Path, sums: dict[str, int], causes: Cou
     sums["attempts"] += len(stored)
     sums["scored"] += sum(reward is not None for reward in stored.values())
     sums["wrong_scores"] += sum(line["reward"] not in (None, line["worth"]) for line in attempts.values())
-    sums["leaked_containers"] += sum(map(left_containers, owners))
     causes.update(line["cause"] for line in attempts.values() if line["cause"] is not None)
 
 
@@ -559,9 +428,6 @@ def lost_records(
 
 def left_containers(owner: str) -> int:
     """Return how many containers belong to an owner, or to all owners that begin so."""
-    client = connect(DockerHostConfig())
-    try:
+    with closing(connect(DockerHostConfig())) as client:
         labels = [each["Labels"] for each in client.api.containers(all=True, filters={"label": [OWNER]})]
         return sum(each[OWNER].startswith(owner) for each in labels)
-    finally:
-        client.close()

@@ -6,14 +6,12 @@ python -m experiments.faults --quick    the same keys for two presets
 
 from __future__ import annotations
 
-from typing import Any
-
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.faults import PROFILES
 from experiments.arms import Arm, arm_study, mean, pick
-from experiments.charts import bars, drawing, grouped, legend_below
-from experiments.study import Figures, StudyPicture
+from experiments.charts import grouped
+from experiments.study import Figures, Rows, rows_of
 
 NOT_FAULTS = ("run ended", "withdrawn")
 """Causes of masked attempts that are no faults."""
@@ -37,31 +35,25 @@ def run_faulty(arm: Arm, seed: int) -> Figures:
     }
 
 
-@drawing(3.6)
-def costs_picture(figure: Any, recorded: Figures) -> None:
+def cost_rows(recorded: Figures) -> Rows:
     """Throughput that presets keep under each profile, and minutes until they recover."""
-    presets = grouped(recorded["arms"], "preset")
-
-    def turns(arms: list[Figures], profile: str) -> float:
-        return mean(pick(arms, profile=profile), "trained_turns_per_minute")
-
-    kept = {
-        profile: [100.0 * turns(arms, profile) / turns(arms, "none") for arms in presets.values()]
-        for profile in PROFILES
-    }
-    minutes = [mean(pick(arms, profile="healed"), "recovery_minutes") for arms in presets.values()]
-    left, right = figure.subplots(1, 2)
-    bars(left, "trained turns kept under faults, %", list(presets), kept)
-    bars(right, "minutes until the next update", list(presets), {"after hostile faults end": minutes}, len(kept))
-    legend_below(figure)
+    columns = {"preset": "`{preset}`", **{f"kept under `{profile}`": f"{{{profile}:.0%}}" for profile in PROFILES}}
+    columns |= {"minutes from the end of hostile faults to the next update": "{recovery:.1f}"}
+    found = []
+    for preset, arms in grouped(recorded["arms"], "preset").items():
+        turns = {
+            profile: mean(pick(arms, profile=profile), "trained_turns_per_minute") for profile in ("none", *PROFILES)
+        }
+        kept = {profile: turns[profile] / turns["none"] for profile in PROFILES}
+        recovery = mean(pick(arms, profile="healed"), "recovery_minutes")
+        found.append({"preset": preset, **kept, "recovery": recovery})
+    return rows_of(columns, found)
 
 
 STUDY = arm_study(
     "faults",
     run=run_faulty,
-    pictures={
-        "fault-costs": StudyPicture("Throughput kept under faults, and time to recover, by preset", costs_picture)
-    },
+    tables={"fault-costs": cost_rows},
 )
 
 if __name__ == "__main__":

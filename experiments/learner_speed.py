@@ -14,22 +14,8 @@ operations that are counted as for a 7B model.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from experiments.charts import (
-    BLUE,
-    GRAY,
-    GREEN,
-    MARKERS,
-    ORANGE,
-    PURPLE,
-    RED,
-    drawing,
-    label_axes,
-    legend_below,
-    rows_axis,
-)
-from experiments.study import Experiment, Figures, Options, StudyPicture
+from experiments.study import Experiment, Figures, Options, Rows, rows_of
 
 SHARING = 4_096
 """Tokens of a micro-batch that holds about ten prompts, which show the same screenshots."""
@@ -59,10 +45,10 @@ def summary(figures: Figures) -> str:
     return f"Per CPU second: {'; '.join(words)}.\n"
 
 
-def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figures, float, float | None]]:
+def speeds(figures: Figures, variant: str) -> Iterator[tuple[Figures, float, float | None]]:
     """Yield the cases in which a variant was measured, with packed turns' times its speed and, if known, its memory."""
     keys = ("model", "images", "turns", "max_tokens", "selected")
-    rows = [row for row in figures["multi_turn"] if row.items() >= wanted.items()]
+    rows = figures["multi_turn"]
     packed = {tuple(row[key] for key in keys): row for row in rows if row["variant"] == "packed"}
     for row in rows:
         if row["variant"] == variant:
@@ -71,54 +57,29 @@ def speeds(figures: Figures, variant: str, **wanted: Any) -> Iterator[tuple[Figu
             yield row, ours["turns_per_second"] / row["turns_per_second"], memory
 
 
-@drawing(2.9)
-def multi_turn_picture(figure: Any, learner: Figures) -> None:
-    """Speed and memory of packed turns over each variant with the targets; operations beside CPU time."""
-    speed, memory, counted = figure.subplots(1, 3, width_ratios=(1.5, 1.2, 1.1))
-    names = list(AGAINST)
-    cases = [
-        (f"{images} images, {words}", {"images": images, **wanted})
-        for images in (5, 10)
-        for words, wanted in (
-            ("tiny model", {"selected": 1.0, "model": "tiny"}),
-            ("80 % selected", {"selected": 0.8, "model": "tiny"}),
-            ("wider model", {"selected": 1.0, "model": "wider"}),
-        )
+def multi_turn_table(figures: Figures) -> Rows:
+    """Return how much faster packed turns are than each variant, and what memory their update takes beside its own."""
+    columns = {
+        **{"packed turns beside": "{against}", "images": "{images}", "model": "{model}", "selected": "{selected:.0%}"},
+        **{"turns per CPU second": "{speed:.1f} ×", "wanted": "{wanted:.1f} ×", "memory": "{memory:.2f} ×"},
+        "fewer operations": "{operations:.1f} ×",
+    }
+    keys = ("images", "model", "max_tokens", "selected")
+    counted = {(row["against"], *(row[key] for key in keys)): row["operations"] for row in figures["operation_ratios"]}
+    entries = [
+        {
+            **row,
+            "against": words,
+            "speed": speed,
+            "wanted": TARGETS.get((variant, row["images"])),
+            "memory": memory,
+            "operations": counted.get((variant, *(row[key] for key in keys))),
+        }
+        for variant, words in AGAINST.items()
+        for row, speed, memory in speeds(figures, variant)
+        if row["max_tokens"] != SHARING
     ]
-    for number, (label, wanted) in enumerate(cases):
-        style = {"color": (BLUE, ORANGE)[number // 3], "marker": MARKERS[number % 3], "ls": "", "label": label}
-        for axes, place in ((speed, 1), (memory, 2)):
-            found = [
-                (names.index(variant) + 0.12 * (number - 2.5), each[place])
-                for variant in names
-                for each in speeds(learner, variant, **wanted)
-                if each[0]["max_tokens"] != SHARING and each[place] is not None
-            ]
-            axes.plot([x for _, x in found], [y for y, _ in found], **style)
-    for (variant, images), target in TARGETS.items():
-        at = names.index(variant) + (0.18 if images == 10 else -0.18)
-        speed.plot([target, target], [at - 0.2, at + 0.2], color=RED, label="target")
-    for axes in (speed, memory):
-        rows_axis(axes, list(AGAINST.values()) if axes is speed else [""] * len(names))
-        axes.axvline(1.0, color=GRAY, linestyle=":")
-        axes.set_xlim(left=0.0)
-    label_axes(speed, "Trained turns per CPU second", "times the variant's", zero=False)
-    label_axes(memory, "Memory of an update", "times the variant's", zero=False)
-    ratios = learner["operation_ratios"]
-    for place, model in enumerate(("tiny", "wider")):
-        own = [row for row in ratios if row["model"] == model]
-        counted.plot(
-            [row["operations"] for row in own],
-            [row["cpu_seconds"] for row in own],
-            color=(GREEN, PURPLE)[place],
-            marker="sD"[place],
-            ls="",
-            label=f"{model} model",
-        )
-    most = max(row["operations"] for row in ratios) + 0.5
-    counted.plot([1.0, most], [1.0, most], color=GRAY, linestyle=":")
-    label_axes(counted, "Saving, counted", "operations, times", "CPU time, times")
-    legend_below(figure, 3)
+    return rows_of(columns, entries)
 
 
 STUDY = Experiment(
@@ -126,16 +87,7 @@ STUDY = Experiment(
     about=str(__doc__),
     measure=measure,
     seeds=1,
-    tables={
-        "learner-speed": summary,
-    },
-    pictures={
-        "learner-turns": StudyPicture(
-            "Several turns in one sequence against one sequence per turn, DART's sliding window, TRL and a plain "
-            "loop: speed and memory; counted operations predict the saving",
-            multi_turn_picture,
-        )
-    },
+    tables={"learner-speed": summary, "learner-turns": multi_turn_table},
 )
 
 if __name__ == "__main__":

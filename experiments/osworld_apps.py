@@ -28,14 +28,13 @@ Row = dict[str, Any]
 def measure(options: Options) -> Figures:
     """Play the tasks, then measure the desktop itself."""
     from dartsim.real.desktop.images import image_name
-    from experiments.apps_boot import measured
-    from experiments.osworld_apps_work import played
+    from experiments.osworld_apps_work import costs, played
 
     if options.own.tasks is None:
         raise ConfigError("--tasks names the folder of OSWorld's task files, evaluation_examples of its repository")
     figures = asyncio.run(played(options))
     load = os.getloadavg()[0]
-    desktop = measured(boots=3 if options.quick else 10, say=options.console.print)
+    desktop = asyncio.run(costs(boots=3 if options.quick else 10, together=8))
     return {**figures, **desktop, "load_average": load, "config": {"image": image_name("apps")}}
 
 
@@ -49,11 +48,8 @@ def apps_found(figures: Figures) -> str:
         f"the right answer, {figures['office_wrong']} score 0 with a wrong one.\n\n"
         f"On two shared cores (load {figures['load_average']:.0f}) a desktop starts in {boot['p50']:.1f} s "
         f"(p95 {boot['p95']:.1f} s), {together['desktops']} at once in {together['p95']:.0f} s. "
-        f"Idle it takes {figures['memory_mib']:,} MiB and "
-        f"{figures['idle_cores']:.1%} of a core, with {len(figures['open_seconds'])} applications open "
-        f"{figures['memory_all_open_mib']:,} MiB, shared files not counted; its image has "
-        f"{figures['image_mib']:,} MiB. 24 GiB hold {figures['desktops_in_24_gib']} desktops with an application each; "
-        "two cores are the limit before. "
+        f"Idle it takes {figures['memory_mib']:,} MiB, shared files not counted; its image has "
+        f"{figures['image_mib']:,} MiB. "
         f"Scored by {figures['scorer']}; recorded at commit {short_commit(figures)}.\n"
     )
 

@@ -1,11 +1,12 @@
-"""How ``experiments.osworld_apps`` plays tasks, one after the other, each on a fresh desktop."""
+"""How ``experiments.osworld_apps`` plays tasks, each on a fresh desktop, and what such a desktop costs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dartsim.core.types import Task
 from dartsim.envs.base import FAIL, is_infeasible
 from dartsim.envs.tasks import load_suite
 from dartsim.real.containers import DesktopFleet, DockerHost
+from dartsim.real.containers.engine import connect
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.images import image_name
 from dartsim.real.desktop.tasks.playing import do_nothing, play
@@ -29,11 +31,14 @@ from dartsim.real.osworld.transport import OWN_SERVER
 from dartsim.real.scoring.container import open_pool
 from dartsim.real.scoring.evaluator_venv import default_home
 from dartsim.real.scratch import scratch_folder
+from experiments.desktop_work import percentiles, start_seconds
 from experiments.office_tasks import LIST, RIGHT, WRONG, make_office_tasks
 from experiments.osworld_solutions import SOLUTIONS
 from experiments.study import Figures, Options
 
 MEMORY_MIB = 3072
+IDLE_SECONDS = 30.0
+"""After the start of a desktop, until its memory is read."""
 TRIES = 3
 """Attempts at a task whose desktop fails; the last failure is recorded."""
 
@@ -123,6 +128,27 @@ async def _scores(provider: DesktopProvider, task: Task) -> Row:
     if task.id in WRONG:
         scores["wrong_score"] = (await play(provider, task, WRONG[task.id])).score
     return scores
+
+
+async def costs(boots: int, together: int) -> Figures:
+    """Return how long desktops take to start, alone and together, and what memory an idle one and its image take."""
+    spec = desktop_spec(DesktopConfig(variant="apps", memory_mib=4096))
+    async with DockerHost() as host:
+        await start_seconds(host, spec)  # the engine has read the image once
+        boot = [await start_seconds(host, spec) for _ in range(boots)]
+        many = await asyncio.gather(*(start_seconds(host, spec, slot) for slot in range(together)))
+        container = await host.start(spec, slot=0)
+        await asyncio.sleep(IDLE_SECONDS)
+        with closing(connect(DockerHostConfig())) as client:
+            used = client.api.stats(container.id, stream=False, one_shot=True)["memory_stats"]["stats"]
+            image_bytes = client.images.get(spec.image).attrs["Size"]
+    programs = used.get("anon", used.get("total_rss", 0)) + used.get("shmem", used.get("total_shmem", 0))
+    return {
+        "boot_seconds": percentiles(boot),
+        "boot_seconds_together": {**percentiles(many), "desktops": together},
+        "memory_mib": round(programs / 2**20),
+        "image_mib": round(image_bytes / 2**20),
+    }
 
 
 @asynccontextmanager

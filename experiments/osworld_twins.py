@@ -7,14 +7,12 @@ python -m experiments.osworld_twins --quick    the same keys, from two hours of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dartsim.lab.virtual import modeled_twin
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
 from experiments.arms import Arm, arm_study, mean
-from experiments.charts import bars, drawing, legend_below
-from experiments.study import Figures, StudyPicture
+from experiments.study import Figures, Rows, rows_of
 
 HEADLINE_TURNS = 75_000
 """Turns that DART's headline run trained on, in 82 versions, while its success rate rose from .55 to .66."""
@@ -31,24 +29,24 @@ def gpus(arm: Arm, runs: Sequence[Figures]) -> Figures:
     return {"gpus": arm.keys["gpus"]}
 
 
-@drawing(3.6)
-def twins_picture(figure: Any, recorded: Figures) -> None:
-    """Turns a minute and GPU hours of every cluster."""
-    arms = recorded["arms"]
-    names = [arm["arm"] for arm in arms]
-    turns = {which: [mean(arm, f"{which}_turns_per_minute") for arm in arms] for which in ("trained", "generated")}
-    hours = [arm["gpus"] * HEADLINE_TURNS / rate / 60.0 for arm, rate in zip(arms, turns["trained"], strict=True)]
-    left, right = figure.subplots(1, 2)
-    bars(left, "turns a minute", names, turns)
-    bars(right, f"GPU hours for {HEADLINE_TURNS:,} trained turns", names, {"GPU hours": hours}, 2)
-    legend_below(figure)
+def twins_table(recorded: Figures) -> Rows:
+    """Return turns a minute and GPU hours of every cluster."""
+    columns = {
+        "preset of OSWorld, desktops": "{arm}",
+        "GPUs": "{gpus}",
+        "generated turns/min": "{figures[generated_turns_per_minute][mean]:.0f}",
+        "trained turns/min": "{figures[trained_turns_per_minute][mean]:.0f}",
+        f"GPU hours for {HEADLINE_TURNS:,} trained turns": "{hours:,.0f}",
+    }
+    hours = (arm["gpus"] * HEADLINE_TURNS / mean(arm, "trained_turns_per_minute") / 60.0 for arm in recorded["arms"])
+    return rows_of(columns, [{**arm, "hours": each} for arm, each in zip(recorded["arms"], hours, strict=True)])
 
 
 STUDY = arm_study(
     "osworld_twins",
     run=run_twin,
     more=gpus,
-    pictures={"osworld-twins": StudyPicture("Turns a minute and GPU hours of the presets of OSWorld", twins_picture)},
+    tables={"osworld-twins-table": twins_table},
 )
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python -m experiments.schedulers --quick    the same keys, a few schedulers on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +18,11 @@ from experiments.arms import Arm, Cluster, arm_study, mean, pick, select
 from experiments.charts import (
     BLUE,
     GRAY,
-    GREEN,
     ORANGE,
-    PURPLE,
-    RED,
     boxes,
     drawing,
     grouped,
     label_axes,
-    legend_below,
     rows_axis,
 )
 from experiments.study import Figures, Rows, StudyPicture, rows_of
@@ -110,6 +106,7 @@ def best_rows(recorded: Figures) -> Rows:
         "best other": "{other[figures][trained_turns_per_minute]:.1f} (`{other[scheduler]}`)",
         "ratio": "{ratio:.2f}x",
         "scheduling alone": "{alone_ratio:.2f}x",
+        "alone at a staleness bound of 1, 2, 4": "{bounded}",
         "of the bound": "{of_bound:.0%}",
         "largest staleness": "{ours[figures][staleness_max]:.0f}, other {other[figures][staleness_max]:.0f}",
         "starved": "{starved}",
@@ -119,7 +116,10 @@ def best_rows(recorded: Figures) -> Rows:
         here = on_workload(recorded, workload)
         ratios = {"ratio": over(here["ours"], here["other"]), "alone_ratio": over(here["alone"], here["other"])}
         classes = ", ".join(share["class"] for share in here["ours"]["starved"]) or "none"
-        found.append({**here, "workload": workload, **ratios, "of_bound": over_bound(here["ours"]), "starved": classes})
+        alone = [arm for arm in select(recorded["arms"], family="alone", workload=workload) if arm["bound"] != "own"]
+        bounded = ", ".join(f"{over_best_within(recorded, arm):.2f}x" for arm in alone)
+        words = {"workload": workload, "bounded": bounded, "starved": classes}
+        found.append({**here, **words, **ratios, "of_bound": over_bound(here["ours"])})
     return rows_of(columns, found)
 
 
@@ -181,77 +181,25 @@ def ladder(figure: Any, recorded: Figures) -> None:
             boxes(table, cells, BLUE, alpha=opacity)
 
 
-@drawing(2.7)
-def bounded(figure: Any, recorded: Figures) -> None:
-    """Ours against the best other scheduler and the bound, and scheduling alone at equal staleness bounds."""
-    names = workloads(recorded)
-    whole, at_bounds = figure.subplots(1, 2, sharey=True)
-    for row, workload in enumerate(names):
-        here = on_workload(recorded, workload)
-        limit = mean(here["ours"], "bound_trained_turns_per_minute") / 100.0
-        points = {
-            "dartsim": (ORANGE, "o", here["ours"]),
-            "dartsim, scheduling alone": (GREEN, "^", here["alone"]),
-            "best other preset": (BLUE, "s", here["other"]),
-        }
-        for place, (words, (color, marker, arm)) in enumerate(points.items()):
-            turns = arm["figures"][TRAINED]
-            at, label = row + 0.22 * (place - 1), None if row else words
-            errors = [(turns["half_width"] or 0.0) / limit]
-            whole.errorbar([turns["mean"] / limit], [at], xerr=errors, color=color, marker=marker, ls="", label=label)
-        for place, bound in enumerate(("1", "2", "4")):
-            for ours in select(recorded["arms"], family="alone", workload=workload, bound=bound):
-                color, marker = ((PURPLE, "v"), (RED, "D"), (GREEN, "^"))[place]
-                ratio, at = over_best_within(recorded, ours), row + 0.22 * (place - 1)
-                label = None if row else f"at a staleness bound of {bound}"
-                at_bounds.plot([100.0 * ratio], [at], color=color, marker=marker, ls="", label=label)
-    for axes in (whole, at_bounds):
-        rows_axis(axes, names)
-        axes.axvline(100.0, color=GRAY, linestyle=":")
-    label_axes(whole, "Trained turns per minute, of the bound", "% of the bound (dotted)", zero=False)
-    label_axes(at_bounds, "Scheduling alone, of the best other preset", "% of the best within the bound", zero=False)
-    legend_below(figure, 3)
+def idea_rows(recorded: Figures) -> Rows:
+    """Return what changes if one idea of our preset is removed or changed."""
+    keys = (TRAINED, "generated_turns_per_minute", "gpu_utilization")
+    columns = {"workload": "`{workload}`", "change": "{idea}", "trained turns": "{trained_turns_per_minute:+.0%}"}
+    columns |= {"generated turns": "{generated_turns_per_minute:+.0%}", "rollout GPUs busy": "{gpu_utilization:+.0%}"}
+    found = []
+    for base, *others in grouped(select(recorded["arms"], family="ideas"), "workload").values():  # all ideas first
+        found += [{**arm, **{key: mean(arm, key) / mean(base, key) - 1.0 for key in keys}} for arm in others]
+    return rows_of(columns, found)
 
-
-@drawing(3.2)
-def ideas(figure: Any, recorded: Figures) -> None:
-    """Trained and generated turns of our preset with one idea removed or changed."""
-    panels = {
-        TRAINED: "Trained turns",
-        "generated_turns_per_minute": "Generated turns",
-        "gpu_utilization": "Rollout GPUs busy",
-    }
-    by_workload = grouped(select(recorded["arms"], family="ideas"), "workload")
-    for axes, (key, title) in zip(figure.subplots(1, 3, sharey=True), panels.items(), strict=True):
-        for place, (workload, arms) in enumerate(by_workload.items()):
-            color, marker = ((BLUE, "s"), (ORANGE, "o"))[place]
-            base, *others = arms  # all ideas first
-            changes = [100.0 * (mean(arm, key) / mean(base, key) - 1.0) for arm in others]
-            rows_at = [row + 0.25 * (place - 0.5) for row in range(len(others))]
-            axes.plot(changes, rows_at, color=color, marker=marker, ls="", label=f"workload {workload}")
-            rows_axis(axes, [arm["idea"] for arm in others])
-        axes.axvline(0.0, color=GRAY, linestyle=":")
-        label_axes(axes, title, "change, %", zero=False)
-    legend_below(figure, 2)
-
-
-PICTURES: Mapping[str, StudyPicture] = {
-    "schedulers-ladder": StudyPicture(
-        "Trained turns per minute and staleness of 25 schedulers: dartsim trains the most turns on osworld", ladder
-    ),
-    "schedulers-bounds": StudyPicture(
-        "dartsim against the bound and the best other scheduler on six workloads, and at equal staleness bounds",
-        bounded,
-    ),
-    "schedulers-ideas": StudyPicture(
-        "Change in trained turns, generated turns and GPU time if one idea of dartsim is removed or changed", ideas
-    ),
-}
 
 STUDY = arm_study(
     "schedulers",
-    tables={"schedulers-best": best_rows, "schedulers-starved": starved_rows},
-    pictures=PICTURES,
+    tables={"schedulers-best": best_rows, "schedulers-starved": starved_rows, "schedulers-ideas": idea_rows},
+    pictures={
+        "schedulers-ladder": StudyPicture(
+            "Trained turns per minute and staleness of 25 schedulers: dartsim trains the most turns on osworld", ladder
+        ),
+    },
     run=run_scheduler,
     more=starved,
 )

@@ -25,7 +25,6 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
 from dartsim.lab.comparison import half_width
 from dartsim.lab.sweep import ArmRun, sweep
-from dartsim.observe.rundir import json_text
 from dartsim.real.machine import describe_machine
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
@@ -318,3 +317,47 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"wanted at least 1, got {value}")
     return value
+
+
+DIGITS = 6
+"""Significant digits of floats, more than any measurement here has."""
+
+MAX_LINE = 120
+"""An object of objects longer than this gets one line per key, unless it is an element of a list."""
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON document in which top-level keys and elements of lists of objects each begin a line.
+
+    Floats keep six significant digits; integers (seeds, counts) and strings (hashes) stay exact.
+
+    Raises:
+        ValueError: If a float is not finite.
+    """
+    return "".join(_lines(rounded(value), "", top=True)) + "\n"
+
+
+def rounded(value: Any) -> Any:
+    """Return a value with its floats rounded to six significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _lines(value: Any, indent: str, *, top: bool = False) -> Iterator[str]:
+    inner = indent + " "
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    nested = isinstance(value, dict) and any(isinstance(part, (dict, list)) for part in value.values())
+    if nested and (top or len(text) > MAX_LINE):
+        yield "{"
+        for number, (key, part) in enumerate(value.items()):
+            yield f"{',' if number else ''}\n{inner}{json.dumps(key, ensure_ascii=False)}: "
+            yield from _lines(part, inner)
+        yield f"\n{indent}}}"
+    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        records = (json.dumps(part, ensure_ascii=False, allow_nan=False) for part in value)
+        yield "[" + ",".join(f"\n{inner}{record}" for record in records) + f"\n{indent}]"
+    else:
+        yield text

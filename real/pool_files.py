@@ -96,8 +96,6 @@ def _turn(turn: Turn, task: Task, blobs: BlobStore) -> dict[str, Any]:
     }
     if observation.instruction != task.instruction:
         row["instruction"] = observation.instruction
-    if observation.accessibility_tree is not None:
-        row["accessibility_tree"] = observation.accessibility_tree
     return row
 
 
@@ -268,9 +266,7 @@ class _Reader:
         if tokens.min() < 0 or (self._vocabulary is not None and tokens.max() >= self._vocabulary):
             raise ValueError(f"a token that is not in a vocabulary of {self._vocabulary}")
         logprobs, entropies = (_numbers(row[name], len(tokens)) for name in ("logprobs", "entropies"))
-        observation = Observation(
-            self._screen(row["screen"]), row.get("instruction", task.instruction), row.get("accessibility_tree")
-        )
+        observation = Observation(self._screen(row["screen"]), row.get("instruction", task.instruction))
         versions = row["version"], row["oldest_version"]
         reply = Reply(row["action"], *versions, -1, row["prompt_tokens"], len(tokens), tokens, logprobs, entropies)
         return Turn(observation, reply)

@@ -16,8 +16,8 @@ from dartsim.core.ports import AsyncEnv, EnvProvider
 from dartsim.core.snapshots import snapshots_of
 from dartsim.core.types import Observation, StepResult, Task
 
-SaveScreenshot = Callable[[Any, str | None], Awaitable[None]]
-"""Saves a screenshot and its accessibility tree."""
+SaveScreenshot = Callable[[Any], Awaitable[None]]
+"""Saves a screenshot."""
 
 
 class ScreenshotSavingEnv:
@@ -52,7 +52,7 @@ class ScreenshotSavingEnv:
     def _begin(self, shown: Observation) -> None:
         if shown.screenshot is None:
             return
-        future = asyncio.ensure_future(self._save(shown.screenshot, shown.accessibility_tree))
+        future = asyncio.ensure_future(self._save(shown.screenshot))
         self._under_way.add(future)
         future.add_done_callback(self._ended)
 

@@ -148,15 +148,6 @@ def crashing_run(config: Config, folder: Path, instants: list[float], ledger: Le
         return result.recorder
 
 
-def simulated(kind: str, seed: int, crashes: int, folder: Path) -> tuple[Ledger, Recorder]:
-    """Crash a run at random instants."""
-    config = configured(kind, seed)
-    ledger = Ledger(config.curation.staleness.max_staleness)
-    rng = np.random.default_rng([seed, crashes])
-    instants = sorted(float(at) for at in rng.uniform(0.0, 3600.0 * config.run.hours, crashes))
-    return ledger, crashing_run(config, folder, instants, ledger)
-
-
 def trained_set(database: Path) -> set[tuple[Any, ...]]:
     """Return what was trained, by task, group, place in it, seed, outcome and length: not by number of attempt."""
     columns = 'task, "group", "index", seed, reward, num_turns'

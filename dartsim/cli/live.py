@@ -19,13 +19,13 @@ from dartsim.observe.rundir import STUDY, STUDY_PAGE, write_text
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
+    from dartsim.observe.page.runs import Site
     from dartsim.observe.page.server import PageServer
-    from dartsim.observe.page.site import Site
 
 
 def site_of(folders: Sequence[Path], root: Path) -> Site:
     """Return the pages of runs, or of all runs below the root if none are named."""
-    from dartsim.observe.page.site import Site
+    from dartsim.observe.page.runs import Site
 
     document = root / STUDY
     return Site(folders, root, drawn_actions, study=(lambda: _json(document)) if document.is_file() else None)
@@ -41,7 +41,7 @@ def _json(path: Path) -> Any:
 def write_study(folder: Path, document: Mapping[str, Any], runs: Sequence[Path]) -> Path:
     """Write the document of a study and its page, which shows these runs, too, but no turns; return the page's path."""
     from dartsim.observe.page.file import page_file, site_documents
-    from dartsim.observe.page.site import Site
+    from dartsim.observe.page.runs import Site
 
     write_text(folder / STUDY, json.dumps(document, default=str, allow_nan=False))
     site = Site(runs, folder, drawn_actions, study=lambda: document)

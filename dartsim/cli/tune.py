@@ -71,7 +71,13 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the proposals.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations per trial, with seeds from 0; figures are means.")] = 1,
     fresh_seeds: FreshSeeds = 5,
-    prune: Annotated[bool, typer.Option(help="Stop trials that fall below the median.")] = True,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            help="Stop a trial once it is worse than the best one so far, seed by seed and period by period. The best "
+            "settings are stopped with a probability of at most 5 % in a whole study."
+        ),
+    ] = True,
     overrides: Overrides = None,
     hours: Hours = None,
     until_steady: UntilSteady = None,
@@ -141,7 +147,8 @@ def plan(
 ) -> None:
     r"""Find the best number of desktops, split of GPUs and weight sync for given machines.
 
-    It is `dartsim tune` for splits of the machines: the best one is compared with the configuration's own.
+    It is `dartsim tune` for splits of the machines, with the same error of early stopping: the best one is compared
+    with the configuration's own.
 
     Examples:
         dartsim plan --on cluster.toml

@@ -58,8 +58,6 @@ def broken_rules(config: Config) -> Iterator[str]:
             f'tasks.held_out = {tasks.held_out} of tasks.source = "generated" cannot be evaluated on: they have no '
             "content. Set tasks.held_out = 0, or another source."
         )
-    if config.tasks.source == "generated" and config.tasks.folder is not None:
-        yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
 
 def groups_of_publication(config: Config) -> int:
@@ -204,12 +202,6 @@ def backend_rules(config: Config) -> Iterator[str]:
             f'cluster.faults.profile = "{faults.profile}" (or its kinds, or its schedule) needs a modeled cluster in '
             'virtual time, and some components of this run take real time. Set cluster.faults.profile = "none".'
         )
-    if config.run.until_steady is not None and not backend.virtual:
-        yield (
-            "run.until_steady (--until-steady) ends a simulation whose figures are known, and some "
-            "components of this run take real time. Leave run.until_steady out; run.updates and run.target_success "
-            "end a real run early."
-        )
     sources = backend.desktop_backend.task_sources
     if sources is not None and source not in sources:
         yield (
@@ -250,18 +242,6 @@ def revert_rules(config: Config) -> Iterator[str]:
         )
 
 
-def ray_rules(config: Config) -> Iterator[str]:
-    """Yield one sentence for each broken rule about Ray."""
-    backend, ray = config.backend, config.ray
-    if ray.address is None:
-        return
-    if backend.modeled:
-        yield (
-            f'ray.address = "{ray.address}", but every part is modeled and nothing of it would be placed. Set '
-            "backend.desktops, backend.workers or backend.learner, or leave ray.address out."
-        )
-
-
 def refuse_secrets(tree: Mapping[str, Any]) -> None:
     """Refuse settings that contain a secret.
 
@@ -287,7 +267,6 @@ def check(config: Config) -> Config:
         *policy_rules(config),
         *backend_rules(config),
         *revert_rules(config),
-        *ray_rules(config),
     ]
     if broken:
         raise ConfigError("the configuration cannot work:\n" + "\n".join(f"  - {rule}" for rule in broken))

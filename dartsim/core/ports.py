@@ -176,8 +176,8 @@ class Store(Protocol):
         ...
 
     @property
-    def prepare_files(self) -> Callable[[Any, str | None], Awaitable[None]] | None:
-        """Writes the files of a screenshot and an accessibility tree before ``record`` does, without blocking.
+    def prepare_files(self) -> Callable[[Any], Awaitable[None]] | None:
+        """Writes the file of a screenshot before ``record`` does, without blocking.
 
         None if the store keeps no screenshots.
         """

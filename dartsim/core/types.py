@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Self, overload
 
@@ -115,7 +114,7 @@ class Observation(NamedTuple):
     """What the agent sees.
 
     ``screenshot`` is a uint8 array [height, width, 3], or a ``dartsim.core.png.Screenshot``, which ``np.asarray``
-    decodes; ``accessibility_tree`` is XML or None.
+    decodes; ``accessibility_tree`` is XML or None, for policies: no store keeps it.
     """
 
     screenshot: Any
@@ -136,7 +135,7 @@ class Request(NamedTuple):
     attempt: Attempt
     turn: int
     observation: Observation
-    history: list[Turn]
+    history: Sequence[Turn]
 
 
 class Content(NamedTuple):
@@ -181,37 +180,45 @@ class Turn(NamedTuple):
 
 # Constructors for the code of every turn: they take all fields and need a third of the time.
 new_step_result: Callable[[tuple[Observation, bool]], StepResult] = partial(tuple.__new__, StepResult)
-new_request: Callable[[tuple[Attempt, int, Observation, list[Turn]]], Request] = partial(tuple.__new__, Request)
-new_turn: Callable[[tuple[Observation, Reply]], Turn] = partial(tuple.__new__, Turn)
+new_request: Callable[[tuple[Attempt, int, Observation, Sequence[Turn]]], Request] = partial(tuple.__new__, Request)
 new_reply: Callable[[tuple[str, Version, Version, int, int, int, Any, Any, Any, int | None]], Reply] = partial(
     tuple.__new__, Reply
 )
 
 
 class Turns(Sequence[Turn]):
-    """The turns of an ended attempt, in columns; a ``Turn`` is made when somebody looks at it.
+    """The turns of an attempt, in columns; a ``Turn`` is made when somebody looks at it.
 
-    Most of what a run keeps are turns that wait for their update: a simulated one takes 36 bytes here, and 220 as named
+    Most of what a run keeps are turns that wait for their update: a simulated one takes 40 bytes here, and 220 as named
     tuples.
     """
 
     __slots__ = ("_actions", "_numbers", "_observations", "_sampled")
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:
-        observations, replies = zip(*turns, strict=True) if (turns := tuple(turns)) else ((), ())
-        columns = tuple(zip(*replies, strict=True)) or ((),) * 10
-        self._actions: tuple[str, ...] = columns[0]
-        cached = [-1 if number is None else number for number in columns[9]] if None in columns[9] else columns[9]
-        self._numbers = array("i", [*chain(*columns[1:6], cached)])
-        """Versions, oldest versions, workers, tokens of prompts and of replies, and cached ones, column by column."""
-        alike = len(set(map(id, observations))) == 1
-        self._observations = observations[:1] if alike else observations
-        sampled = [value for column in columns[6:9] for value in column if value is not None]
-        self._sampled = columns[6:9] if sampled else None
+        self._actions: list[str] = []
+        self._numbers = array("i")
+        """Of each turn: version, oldest version, worker, tokens of prompt and reply, and cached ones or -1."""
+        self._observations: list[Observation] = []  # one, as long as it is the same object at every turn
+        self._sampled: list[tuple[Any, Any, Any]] = []  # empty, as long as no reply has them
+        for observation, reply in turns:
+            self.append(observation, reply)
+
+    def append(self, observation: Observation, reply: Reply) -> None:
+        action, version, oldest, worker, prompt, response, tokens, logprobs, entropies, cached = reply
+        seen, number = self._observations, len(self._actions)
+        if not number or len(seen) > 1:
+            seen.append(observation)
+        elif observation is not seen[0]:
+            self._observations = [*seen * number, observation]
+        if tokens is not None or self._sampled:
+            self._sampled += [(None,) * 3] * (number - len(self._sampled))
+            self._sampled.append((tokens, logprobs, entropies))
+        self._actions.append(action)
+        self._numbers.extend((version, oldest, worker, prompt, response, -1 if cached is None else cached))
 
     def _column(self, number: int) -> array[int]:
-        size = len(self._actions)
-        return self._numbers[number * size : (number + 1) * size]
+        return self._numbers[number::6]
 
     @property
     def versions(self) -> array[int]:
@@ -237,21 +244,30 @@ class Turns(Sequence[Turn]):
     def __len__(self) -> int:
         return len(self._actions)
 
-    @override
-    def __iter__(self) -> Iterator[Turn]:
-        sampled = self._sampled or (repeat(None),) * 3
-        cached = (None if number < 0 else number for number in self._column(5))
-        replies: Iterator[Any] = zip(self._actions, *map(self._column, range(5)), *sampled, cached)  # noqa: B905
-        seen = self._observations if len(self._observations) == len(self) else repeat(self._observations[0])
-        return map(new_turn, zip(seen, map(new_reply, replies)))  # noqa: B905
-
     @overload
     def __getitem__(self, index: int) -> Turn: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Turn, ...]: ...
     @override
     def __getitem__(self, index: int | slice) -> Turn | tuple[Turn, ...]:
-        return tuple(self)[index]
+        if isinstance(index, slice):
+            return tuple(map(self.__getitem__, range(len(self))[index]))
+        turn = range(len(self))[index]
+        version, oldest, worker, prompt, response, cached = self._numbers[6 * turn : 6 * turn + 6]
+        tokens, logprobs, entropies = self._sampled[turn] if self._sampled else (None, None, None)
+        reply = Reply(
+            self._actions[turn],
+            version,
+            oldest,
+            worker,
+            prompt,
+            response,
+            tokens,
+            logprobs,
+            entropies,
+            None if cached < 0 else cached,
+        )
+        return Turn(self._observations[turn if len(self._observations) > 1 else 0], reply)
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -259,7 +275,7 @@ class Turns(Sequence[Turn]):
 
     @override
     def __hash__(self) -> int:
-        return hash((self._actions, self._numbers.tobytes()))
+        return hash((*self._actions, self._numbers.tobytes()))
 
     @override
     def __repr__(self) -> str:

@@ -48,24 +48,27 @@ def slot_groups(unit: Literal["rollout", "task", "batch"], *, num_envs: int, att
     return [groups[slot // size] for slot in range(num_envs)]
 
 
-class AdmissionQueue:
-    """The slots that wait for an attempt, in order of arrival.
+class Admission:
+    """The slots that wait for an attempt, in order of arrival, and whether another attempt may start.
 
     join --its group is closed--> waits for the group --opens--+
       |                                                        v
       +---------------its group is open-----------> waits for admission --start--> busy --end--> free
+
+    Attributes:
+        holding: Whether no group may begin, because new weights wait for running attempts.
     """
 
-    def __init__(self, groups: Sequence[SlotGroup], recorder: Recorder) -> None:
+    def __init__(self, groups: Sequence[SlotGroup], rules: Rules, ledger: GroupLedger, recorder: Recorder) -> None:
         self._groups = groups
+        self._rule = rules.admission
+        self._ledger = ledger
         self._recorder = recorder
         self._ready: deque[int] = deque()
         """Slots of open slot groups that wait for admission, in order of arrival."""
         self._waiters: dict[int, asyncio.Future[Attempt | None]] = {}
         self._busy: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._ready)
+        self.holding = False
 
     def end(self, slot: int) -> None:
         """Count the end of a slot's attempt, if it had one."""
@@ -101,15 +104,17 @@ class AdmissionQueue:
         return granted
 
     def next(self) -> int | None:
-        """Remove the first slot; return None if its group has closed or it no longer waits."""
-        slot = self._ready.popleft()
-        group = self._groups[slot]
-        if not group.open:
-            group.waiting.append(slot)
-            self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
-            return None
-        waiter = self._waiters.get(slot)
-        return None if waiter is None or waiter.done() else slot
+        """Remove and return the first slot that may start an attempt now; None if there is none."""
+        while self._ready and self.allows():
+            slot = self._ready.popleft()
+            group = self._groups[slot]
+            waiter = self._waiters.get(slot)
+            if not group.open:
+                group.waiting.append(slot)
+                self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_UNIT)
+            elif waiter is not None and not waiter.done():
+                return slot
+        return None
 
     def start(self, slot: int, attempt: Attempt) -> None:
         """Give an attempt to a slot that ``next`` returned."""
@@ -125,7 +130,9 @@ class AdmissionQueue:
         self._waiters.clear()
 
     def overlooked(self) -> list[int]:
-        """Return every slot that waits for an attempt although its slot group is open."""
+        """Return every slot that waits for an attempt although its slot group is open and an attempt may start."""
+        if not self.allows():
+            return []
         waiting = [slot for slot, waiter in self._waiters.items() if not waiter.done()]
         return [slot for slot in waiting if self._groups[slot].open]
 
@@ -136,20 +143,11 @@ class AdmissionQueue:
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_ADMISSION)
         group.waiting.clear()
 
-
-class AdmissionControl:
-    """Decides whether another attempt may start, from the states of attempts and groups, which it does not change."""
-
-    def __init__(self, rules: Rules, ledger: GroupLedger) -> None:
-        self._rules = rules
-        self._ledger = ledger
-        self.holding = False
-
     def allows(self) -> bool:
         """Return whether another attempt may start: one that an open group lacks, or the first of a new group."""
         if self._at_max_running():
             return False
-        if self._rules.admission.unbounded and not self.holding:
+        if self._rule.unbounded and not self.holding:
             return True
         return self._ledger.lacking or (not self.holding and self._bound() is None)
 
@@ -160,7 +158,7 @@ class AdmissionControl:
         if self._at_max_running():
             return (
                 f"{len(self._ledger.running)} attempts run, and the engines' caches allow at most "
-                f"{self._rules.admission.max_running}"
+                f"{self._rule.max_running}"
             )
         return self._bound()
 
@@ -170,19 +168,16 @@ class AdmissionControl:
         Raises:
             PlugInFailed: If it is neither a sentence nor None: a rule that returns True would never admit anything.
         """
-        rule, counts = self._rules.admission, self._ledger.counts()
+        rule, counts = self._rule, self._ledger.counts()
         blocked: object = rule.blocked_by(counts)
         if blocked is None or isinstance(blocked, str):
             return blocked
         name = f"{type(rule).__module__}.{type(rule).__qualname__}"
         raise PlugInFailed(f"{name}.blocked_by({counts}) returned {blocked!r}, wanted a sentence or None")
 
-    def attempt_ended(self) -> None:
-        self._rules.admission.attempt_ended()
-
     def adjust(self) -> bool:
         """Let the rule adjust its bound on attempts; return whether to withdraw the youngest groups."""
-        rule = self._rules.admission
+        rule = self._rule
         withdraws: Any = rule.adjust(asyncio.get_running_loop().time(), len(self._ledger.running))
         limit: Any = rule.max_running
         if not isinstance(withdraws, bool) or not (limit is None or (isinstance(limit, int) and limit >= 1)):
@@ -194,9 +189,9 @@ class AdmissionControl:
 
     def too_many(self) -> bool:
         """Return whether too many attempts run, not counting those being withdrawn."""
-        limit = self._rules.admission.max_running
+        limit = self._rule.max_running
         return limit is not None and len(self._ledger.running) - len(self._ledger.withdrawn) > limit
 
     def _at_max_running(self) -> bool:
-        limit = self._rules.admission.max_running
+        limit = self._rule.max_running
         return limit is not None and len(self._ledger.running) >= limit

@@ -7,7 +7,7 @@
 Back-pressure exists here only: a free slot waits in ``admit``, the trainer in ``next_batch``. This file has the control
 flow; its components are in
 
-    admission     AdmissionQueue (waiting slots), AdmissionControl (whether another attempt may start)
+    admission     Admission (waiting slots, and whether another attempt may start)
     group_ledger  GroupLedger (the state of every group and attempt)
     rules         Rules (which groups to train on, and what is learned from them)
 """
@@ -34,7 +34,7 @@ from dartsim.core.types import (
     UpdateResult,
     Version,
 )
-from dartsim.curation.admission import AdmissionControl, AdmissionQueue, SlotGroup
+from dartsim.curation.admission import Admission, SlotGroup
 from dartsim.curation.group_ledger import GroupLedger, OpenGroup, read_attempt
 from dartsim.curation.rules import Rules
 from dartsim.curation.status import CurationStatus
@@ -66,8 +66,7 @@ class DataManager:
         self._rules = rules
         self._slot_groups = slot_groups
         self.ledger = GroupLedger(rules, store, recorder, seed=seed)
-        self._queue = AdmissionQueue(slot_groups, recorder)
-        self._admission = AdmissionControl(rules, self.ledger)
+        self._admission = Admission(slot_groups, rules, self.ledger, recorder)
         self.store = store
         self.recorder = recorder
 
@@ -110,10 +109,10 @@ class DataManager:
         )
 
     async def admit(self, slot: int) -> Attempt | None:
-        self._queue.end(slot)
+        self._admission.end(slot)
         if self._ending:
             return None
-        waiter = self._queue.join(slot)
+        waiter = self._admission.join(slot)
         with self._or_suspend:
             self._start_attempts()
             if waiter.done():
@@ -121,7 +120,7 @@ class DataManager:
         try:
             return await waiter
         except asyncio.CancelledError:
-            granted = self._queue.leave(slot, waiter)
+            granted = self._admission.leave(slot, waiter)
             if granted is not None:  # assigned concurrently with the cancellation
                 self.finish(_cancelled_trajectory(granted, "run ended"))
             raise
@@ -129,10 +128,8 @@ class DataManager:
     def _start_attempts(self) -> None:
         if self._ending:
             return
-        while self._queue and self._admission.allows():
-            slot = self._queue.next()
-            if slot is not None:
-                self._queue.start(slot, self.ledger.begin())
+        while (slot := self._admission.next()) is not None:
+            self._admission.start(slot, self.ledger.begin())
 
     def finish(self, trajectory: Trajectory) -> None:
         with self._or_suspend:
@@ -141,7 +138,7 @@ class DataManager:
 
     def _finish(self, trajectory: Trajectory) -> None:
         withdrawn = self.ledger.end(trajectory)
-        self._admission.attempt_ended()
+        self._rules.admission.attempt_ended()
         self._rules.learn(trajectory, now=asyncio.get_running_loop().time())
         group = self.ledger.open.get(trajectory.attempt.group)
         if group is None:
@@ -316,7 +313,7 @@ class DataManager:
     def end_admission(self) -> None:
         """End admission and release waiting slots; running attempts continue."""
         self._ending = True
-        self._queue.close()
+        self._admission.close()
 
     def close(self) -> None:
         """End the run: end admission, and drop what is neither leased nor trained as unused."""
@@ -333,8 +330,7 @@ class DataManager:
         """
         if self._ending:
             return None
-        slots = self._queue.overlooked() if self._admission.allows() else []
-        if slots:
+        if slots := self._admission.overlooked():
             return f"slots {slots} wait for an attempt, although their slot group is open and attempts may start"
         if self._trainer is not None and not self._trainer.done() and not self._lends:
             fresh = self.ledger.num_selectable()

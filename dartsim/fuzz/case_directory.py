@@ -19,6 +19,7 @@ from dartsim.observe.recording import SEGMENTS, SegmentLog
 from dartsim.observe.rundir import read_run, reading, write_run, write_text
 from dartsim.run.execute import meta
 from dartsim.run.results import RunResult
+from dartsim.run.watch import Watch
 
 
 def write_case_directory(path: Path, result: CaseResult) -> Path:
@@ -44,9 +45,12 @@ def write_case_directory(path: Path, result: CaseResult) -> Path:
         "virtual_seconds": result.seconds,
         "injected": dict(sorted(result.injected.items())),
     }
-    write_run(path, recorder, config_toml=to_toml(config), summary=run.figures, meta=facts)
-    # A log writes what is kept when its run starts; this one has ended.
+    write_run(path, config_toml=to_toml(config), summary=run.figures, meta=facts)
+    # These write what is kept when their run starts; this one has ended.
     SegmentLog(path / SEGMENTS, spacing_seconds=inf).run_started(recorder)
+    with Watch(config, path) as watch:
+        watch.run_started(recorder)
+        watch.failure = result.text or None
     lines = (
         json.dumps({"time": round(when, 6), "event": event, **more}, separators=(",", ":"), allow_nan=False)
         for when, event, more in result.log

@@ -32,6 +32,7 @@ from dartsim.fuzz.port_monitor import PortMonitor, RuleViolated, StoreFacts
 from dartsim.fuzz.space import STORED, CaseSettings, config_of
 from dartsim.fuzz.system_checks import NEVER, SystemChecks
 from dartsim.observe import Recorder
+from dartsim.rollout.cluster import START_TRIES
 from dartsim.rollout.sync import RETRY_SECONDS
 from dartsim.run.held_out_attempts import held_out_attempts
 from dartsim.run.prepare import prepare
@@ -350,7 +351,7 @@ def _patience(prepared: PreparedRun, settings: CaseSettings) -> float:
     # The backoff of a slot doubles, so the last one may take half of the time with faults.
     rest = min(settings.fault_seconds / 2.0, LONGEST_REST_SECONDS)
     limits = config.limits
-    hung = config.rollout.start_tries * limits.start_seconds + limits.setup_seconds + limits.load_seconds
+    hung = START_TRIES * limits.start_seconds + limits.setup_seconds + limits.load_seconds
     waits = LOAD_RETRY_SECONDS + rest + (hung if config.cluster.faults.profile != "none" else 0.0)
     return waits + 2.0 * attempt + 2.0 * update.fixed_seconds + loads + stretched
 

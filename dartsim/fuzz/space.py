@@ -47,7 +47,7 @@ REAL = ("trainer.objective", "trainer.optimizer", "trainer.lora", "trainer.fsdp"
 
 SHAPE = (
     *(*CLUSTER, *WORKLOAD, "desktop", "rollout.warm_envs", "curation.batch.min_groups"),
-    *("rollout.start_tries", "rollout.request_tries"),
+    "rollout.request_tries",
 )
 """Settings that are drawn for presets, too; the others are the scheduler."""
 

@@ -37,19 +37,22 @@ def comparison_figures(
     """Return the figures of one run for a comparison.
 
     ``hours_to_updates`` is when update number ``updates`` finished; ``desktop_hours_per_1000_turns`` and
-    ``gpu_hours_per_1000_turns`` are provisioned desktops and rollout GPUs per thousand trained turns. Shares of classes
-    of tasks (``classes``) are relative to what the group filter leaves (``dartsim.observe.bias``).
+    ``gpu_hours_per_1000_turns`` are provisioned desktops and engines (lent ones while they are) per
+    thousand trained turns. Shares of classes of tasks (``classes``) are relative to what the group filter leaves
+    (``dartsim.observe.bias``).
     """
     rollout, failure = summary["config"]["rollout"], summary.get("failure")
     figures = {} if failure else summary
     per_minute, bias = figures.get("trained_turns_per_minute"), figures.get("bias", {})
     hours = 1000.0 / per_minute / 60.0 if per_minute else None
+    provided = rollout["num_workers"] + rollout.get("lending", {}).get("engines", 0)
+    engines = provided * (1.0 - figures.get("engine_shares", {}).get("off", 0.0))
     reached = updates is not None and 1 <= updates <= len(update_hours)
     values = {
         **figures,
         "hours_to_updates": update_hours[updates - 1] if reached and updates is not None else None,
         "desktop_hours_per_1000_turns": hours and hours * (rollout["num_envs"] + rollout["warm_envs"]),
-        "gpu_hours_per_1000_turns": hours and hours * rollout["num_workers"],
+        "gpu_hours_per_1000_turns": hours and hours * engines,
     }
     return {
         "failure": failure,

@@ -210,12 +210,11 @@ def fit(loads: Sequence[Load]) -> dict[str, float]:
     def predicted(at: Vector) -> Vector:
         return np.array([log(value) for each in simulate(chosen, _times(at)) for value in each.values()])
 
-    def linearize(at: Vector) -> tuple[Vector, Vector]:
-        values = predicted(at)
-        return values, np.array([(predicted(at + STEP * unit) - values) / STEP for unit in np.eye(len(at))]).T
+    def derive(at: Vector, values: Vector) -> Vector:
+        return np.array([(predicted(at + STEP * unit) - values) / STEP for unit in np.eye(len(at))]).T
 
     limits = np.full(len(middle), LARGEST_CHANGE)
-    fit = maximize(known, linearize, limits=limits, attempts=ATTEMPTS, close=CLOSE)
+    fit = maximize(known, predicted, derive, limits=limits, attempts=ATTEMPTS, close=CLOSE)
     return _times(fit.at)
 
 

@@ -8,7 +8,8 @@ probability of a wrong decision is at most ``ERROR``, half of it on each side, h
 normal differences). An undecided condition is no pass, nor is one about a run that failed.
 
 A ranking is decided in the same way: all pairs of schedulers share ``ERROR`` too, and a scheduler that is told apart
-from all others gets no more seeds.
+from all others gets no more seeds. A trial of a study is stopped in the same way, one-sided and with periods of a run
+in place of seeds (``is_worse``).
 """
 
 from __future__ import annotations
@@ -143,6 +144,26 @@ def stages(first: int, most: int) -> list[int]:
     while sizes[-1] < most:
         sizes.append(min(ceil(GROWTH * sizes[-1]), most))
     return sizes
+
+
+FIRST_PERIODS = 5
+"""Differences at the first stage of ``is_worse``."""
+
+
+def is_worse(differences: Sequence[float], most: int, error: float) -> bool:
+    """Return whether the mean of paired differences is below 0; to be asked after each of them.
+
+    Args:
+        differences: The differences so far, roughly normal and independent.
+        most: Number of differences at the last stage.
+        error: Largest probability that any of the answers is wrong.
+    """
+    sizes, size = stages(FIRST_PERIODS, most), len(differences)
+    if size not in sizes:
+        return False
+    added = size - max((other for other in sizes if other < size), default=0)
+    width = half_width(differences, 2.0 * error * added / sizes[-1])
+    return width is not None and fmean(differences) + width < 0.0
 
 
 class SchedulerRank(NamedTuple):

@@ -1,16 +1,18 @@
 """``Job``: the simulations of one trial of a study, with their figures and costs.
 
-Optuna's median pruner may stop them early.
+It is stopped once it is worse than the best finished trial, by a sequential test of ``dartsim.lab.gate``: the same
+seeds, and the same periods of simulated time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
-import optuna
-from optuna.trial import FrozenTrial
+import numpy as np
 from typing_extensions import override
 
 from dartsim.config import Config
@@ -18,26 +20,33 @@ from dartsim.core.errors import ConfigError, DartsimError, no_such
 from dartsim.core.plugin_errors import plugin_errors
 from dartsim.lab.bounds import bounds
 from dartsim.lab.comparison import FIGURES, comparison_figures, over_seeds
+from dartsim.lab.gate import is_worse
 from dartsim.lab.sweep import Executor, Report, Results, result_key
 from dartsim.lab.virtual import with_settings
 from dartsim.observe import Instrument, Recorder
-from dartsim.observe.figures import after_warmup, figures, steady_turns_per_minute
+from dartsim.observe.figures import figures
+from dartsim.observe.records import Snapshot
 from dartsim.run.execute import run_summary
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
 
-FEWEST = 8
-"""Finished trials required before any is stopped early, or importances are estimated."""
-LOOKS = 10
-"""Number of times during a run at which it may be stopped early."""
+PERIODS = 20
+"""Periods of a run, after its warm-up, by which trials are compared; their rates are nearly independent."""
+TRAINED = ("steady_turns_per_minute", "trained_turns_per_minute", "cost_per_1000_turns")
+"""Figures that follow from the rate of trained turns."""
 
 COSTS = ("cost_per_hour", "cost_per_1000_turns")
 LESS = (*COSTS, "staleness_mean", "staleness_max", "wasted_share", "minutes_per_version", "hours_to_updates")
 """Figures of which less is better."""
+UNCOMPARED = frozenset(
+    (
+        *("staleness_max", "minutes_per_version", "hours_to_updates", "bound_trained_turns_per_minute"),
+        *("desktop_hours_per_1000_turns", "gpu_hours_per_1000_turns"),
+    )
+)
+"""Figures whose value is not a mean over periods: as objectives, they stop no trial."""
 
 Figures = dict[str, Any]
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +111,9 @@ class Job:
         config: The configuration.
         seeds: One simulation for each.
         prices: Prices of the machines.
-        objective: The figure that the pruner compares.
-        earlier: The trials that it compares with; None: no pruning.
+        objective: The figure that is compared.
+        best: Values of the best finished trial, as ``Outcome.seen``; None: it is not compared.
+        error: Largest probability of stopping it although it is not worse.
     """
 
     name: str
@@ -111,17 +121,22 @@ class Job:
     seeds: Sequence[int]
     prices: Prices
     objective: StudyObjective
-    earlier: Sequence[FrozenTrial] | None = None
+    best: Mapping[int, float] | None = None
+    error: float = 0.0
 
     @property
     def key(self) -> str:
         """What its outcome depends on; trials that it is compared with only decide whether it has one."""
-        return result_key(self.config, [*self.seeds], self.prices, self.objective if self.earlier is not None else None)
+        return result_key(self.config, [*self.seeds], self.prices, self.objective if self.best is not None else None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The figures of a job by seed, and the pruner's intermediate values by step; no figures if it stopped the job."""
+    """The figures of a job by seed; none if it was stopped.
+
+    ``seen`` has the objective in each period, by number, those of the first seed first. More is better: it is negated
+    if less is, and costs are turns per cost.
+    """
 
     by_seed: Sequence[Figures] = ()
     seen: Mapping[int, float]
@@ -171,15 +186,15 @@ def run_job(job: Job, report: Report | None = None) -> Outcome:
         DartsimError: If a simulation failed; names the job.
     """
     early = EarlyStop(job)
+    watched = [] if job.best is None or job.objective.figure in UNCOMPARED else [early]
     by_seed = []
     try:
         for number, seed in enumerate(job.seeds):
             with plugin_errors():
-                watched = [early] if number == 0 and job.earlier is not None else []
                 by_seed.append(simulate_figures(with_settings(job.config, {"run.seed": seed}), job.prices, watched))
             if report is not None:
                 report((number + 1) / len(job.seeds))
-    except optuna.TrialPruned:
+    except TrialStopped:
         return Outcome(seen=early.seen)
     except DartsimError as error:
         raise DartsimError(f"{job.name}: {type(error).__name__}: {error}") from None
@@ -199,45 +214,90 @@ def _with_cost(config: Config, prices: Prices, summary: Mapping[str, Any]) -> Fi
     return {**comparison_figures(summary), "steady_turns_per_minute": steady, **cost}
 
 
+class TrialStopped(Exception):
+    """Ends a run whose trial is worse than the best one."""
+
+
 class EarlyStop(Instrument):
-    """Asks Optuna's median pruner after every tenth of a run whether to stop it."""
+    """Compares each period of a job's runs with the best finished trial's."""
 
     period_seconds = 30.0
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._best = job.best or {}
+        self._differences: list[float] = []
+        self._runs = 0
+        self._period = -1
         self._recorder: Recorder | None = None
-        self._next = 1
+        self._last: Snapshot | None = None
         self.seen: dict[int, float] = {}
 
     @override
     def run_started(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        study = optuna.create_study(
-            direction=self._job.objective.direction, pruner=optuna.pruners.MedianPruner(n_startup_trials=FEWEST)
-        )
-        study.add_trials(self._job.earlier or ())
-        self._trial = study.ask()
+        self._recorder, self._last, self._period = recorder, None, -1
+        self._runs += 1
 
     @override
     def time_advanced(self, now: float) -> None:
-        if now < self._next * self._job.config.run.hours * 3600.0 / LOOKS:
-            return
-        value, step, self._next = self._value(), self._next, self._next + 1
-        if value is not None:  # something was trained
-            self.seen[step] = value
-            self._trial.report(value, step)
-            if self._trial.should_prune():
-                raise optuna.TrialPruned
-
-    def _value(self) -> float | None:
-        recorder, config = self._recorder, self._job.config
+        run, recorder = self._job.config.run, self._recorder
         assert recorder is not None, "a run starts before its time advances"
-        last = recorder.measure()
-        first = after_warmup([*recorder.snapshots, last], config.run.warmup_share)
-        so_far = {
-            **figures(first, last),
-            "steady_turns_per_minute": steady_turns_per_minute(recorder.updates, first.time),
-            "config": {"rollout": config.rollout.model_dump()},
-        }
-        return _with_cost(config, self._job.prices, so_far).get(self._job.objective.figure)
+        start = 3600.0 * run.hours * run.warmup_share
+        length = (3600.0 * run.hours - start) / PERIODS
+        period, before = int((now - start) // length), self._period
+        if period == before or now < start:
+            return
+        self._period, first = period, PERIODS * (self._runs - 1)
+        if self._job.objective.figure in TRAINED:
+            rates = _trained_per_minute(recorder, [start + number * length for number in range(period + 1)])
+            for number, rate in rates.items():
+                self.compare(first + number, self._value({"trained_turns_per_minute": rate}))
+            return
+        last, self._last = self._last, recorder.measure()
+        if last is not None:
+            self.compare(first + before, self._value(figures(last, self._last)))
+
+    def compare(self, period: int, value: float | None) -> None:
+        """Note the value of a period.
+
+        Raises:
+            TrialStopped: If the trial is worse than the best one.
+        """
+        if value is None or period in self.seen:
+            return
+        self.seen[period] = value
+        if period in self._best:
+            self._differences.append(value - self._best[period])
+            if is_worse(self._differences, PERIODS * len(self._job.seeds), self._job.error):
+                raise TrialStopped
+
+    def _value(self, found: Figures) -> float | None:
+        config, figure, sign = self._job.config, self._job.objective.figure, self._job.objective.sign
+        cost, rate = self._job.prices.per_hour(config), found["trained_turns_per_minute"]
+        if figure == "cost_per_1000_turns":
+            return -sign * rate / cost if cost else None
+        if figure in TRAINED:
+            return float(sign * rate)
+        known = comparison_figures({**found, "config": {"rollout": config.rollout.model_dump()}})
+        value = {**known, "cost_per_hour": cost}[figure]
+        return None if value is None else float(sign * value)
+
+
+def _trained_per_minute(recorder: Recorder, bounds: Sequence[float]) -> dict[int, float]:
+    """Return the trained turns per minute of each period in which an update ended, and after which one did.
+
+    An update's turns are spread over the time since the update before it, so no period has a part of them by chance.
+
+    Args:
+        recorder: Has the updates.
+        bounds: Beginning of each period, then the end of the last, seconds.
+    """
+    times = [update.time for update in recorder.updates]
+    totals = list(accumulate(update.num_turns for update in recorder.updates))
+    found = {}
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        inside = bisect_right(times, end) > bisect_right(times, begin)
+        if inside and times[0] <= begin and end <= times[-1]:
+            low, high = np.interp([begin, end], times, totals)
+            found[number] = 60.0 * float(high - low) / (end - begin)
+    return found

@@ -57,7 +57,8 @@ class Fit:
 
 def maximize(
     known: Evidence,
-    linearize: Callable[[Vector], tuple[Vector, Vector]],
+    evaluate: Callable[[Vector], Vector],
+    derive: Callable[[Vector, Vector], Vector],
     *,
     limits: Vector,
     attempts: int,
@@ -67,7 +68,8 @@ def maximize(
 
     Args:
         known: Priors and figures.
-        linearize: Returns the figures at a point, and their Jacobian.
+        evaluate: Returns the figures at a point.
+        derive: Returns their Jacobian, given a point and its figures; asked only where they are better than before.
         limits: Largest change of each parameter at once.
         attempts: Most points that are tried.
         close: Largest change, in these limits, that ends the search.
@@ -75,9 +77,10 @@ def maximize(
     least, best = inf, Fit(known.mean, known.wanted, np.zeros((len(known.wanted), len(known.mean))), 0.0 * known.mean)
     for _ in range(attempts):
         at = best.at + best.change
-        values, jacobian = linearize(at)
+        values = evaluate(at)
         loss = known.loss(at, values)
         if loss < least:
+            jacobian = derive(at, values)
             change = known.newton(at, values, jacobian)
             change *= min(1.0, float(np.min(limits / np.maximum(np.abs(change), 1e-12))))
             least, best = loss, Fit(at, values, jacobian, change)

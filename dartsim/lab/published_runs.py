@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp
 from typing import Any, Literal
 
 from dartsim.config import Config, load
@@ -15,10 +16,13 @@ from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.latency import Capped, Lognormal
 from dartsim.sim.learner import UpdateParts
 
-FEWEST_ATTEMPTS = 256
-"""Attempts of a batch below which a row is not simulated at smaller scale, for the sake of its longest replies."""
+FEWEST_ATTEMPTS, FEWEST_AWAITED = 256, 2_048
+"""Attempts of a batch below which a row is not simulated at smaller scale; and attempts between two publications, if
+all of them are awaited: the longest of many is longer than that of few."""
 ATTEMPTS = 2_000
 """Attempts of a simulation, a third of a second."""
+SHORTER = 0.8
+"""Share of the longest reply up to which a mean is taken as it is; beyond, it approaches 0.95 smoothly."""
 
 Figures = dict[str, float]
 
@@ -49,7 +53,7 @@ def simulate(setup: Setup, parameters: Mapping[str, float], seed: int) -> Figure
     return {
         "step_seconds": step,
         "update_seconds": shares["training"] * step,
-        "wait_seconds": (shares["wait_data"] + shares["wait_publish"]) * step,
+        "wait_seconds": (shares["wait_data"] + shares["lent"] + shares["wait_publish"]) * step,
         "sync_seconds": shares["wait_sync"] * step,
     }
 
@@ -104,12 +108,7 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
         "cluster.engine.transfer_seconds": sync,
         "cluster.engine.reload_seconds": sync,
         **{f"cluster.learner.{key}": value for key, value in _update(setup, parameters, ranks, scale).items()},
-        "cluster.learner.fixed_seconds": call_seconds(
-            load_.groups * load_.group_size,
-            calls=1 + training.forwards,
-            padded=training.padded or 0,
-            cost=parameters["call_cost"],
-        ),
+        "cluster.learner.fixed_seconds": _fixed_seconds(setup, parameters),
     }
     if base.rollout.lending.engines:
         switch = _switch_seconds(setup, parameters)
@@ -128,7 +127,9 @@ def run_config(setup: Setup, parameters: Mapping[str, float], seed: int) -> Conf
 def reply_lengths(setup: Setup) -> dict[str, Any]:
     """Return the lognormal whose mean, once replies are cut at the longest, is the row's mean reply."""
     spread, longest = setup.workload.reply_spread, setup.workload.longest
-    wanted = min(setup.reply_tokens, 0.9 * longest)
+    wanted = setup.reply_tokens
+    if wanted > SHORTER * longest:  # a fit may try any mean, and its slope must not end
+        wanted = longest * (SHORTER + 0.15 * (1.0 - exp((SHORTER - wanted / longest) / 0.15)))
     low, high = wanted, 100.0 * wanted
     for _ in range(40):
         middle = (low * high) ** 0.5
@@ -154,9 +155,13 @@ def _parts(setup: Setup, gpus: int, key: str) -> int:
 
 def _scale(setup: Setup, engines: int, ranks: int) -> int:
     """Return the divisor of engines, ranks and batch at which a row is simulated."""
-    load_ = setup.workload
+    load_, rules = setup.workload, setup.scheduler
+    attempts = load_.groups * load_.group_size
+    awaited = rules.preset == "coupled" or (rules.ahead or rules.publish_every) <= rules.publish_every
     for scale in (8, 4, 2):
-        enough = load_.groups * load_.group_size // scale >= FEWEST_ATTEMPTS
+        enough = attempts // scale >= FEWEST_ATTEMPTS
+        if awaited:
+            enough = enough and attempts * rules.publish_every // scale >= FEWEST_AWAITED
         if enough and not (engines % scale or ranks % scale or load_.groups % (scale * setup.training.minibatches)):
             return scale
     return 1
@@ -198,7 +203,7 @@ def _update(setup: Setup, parameters: Mapping[str, float], ranks: int, scale: in
         node_gpus=setup.machines.node_gpus,
         **training.model_dump(exclude={"minibatches", "max_tokens", "offloads", "padded"}),
     )
-    return {**found, "ranks": ranks // scale, "kilotoken_seconds": found["kilotoken_seconds"] * scale}
+    return {**found, "copies": scale}
 
 
 def _update_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
@@ -206,6 +211,7 @@ def _update_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
     found = _update(setup, parameters, ranks, 1)
     parts = UpdateParts(
         ranks=ranks,
+        gpus=_trainer_gpus(setup),
         minibatches=setup.training.minibatches,
         max_tokens=setup.training.max_tokens,
         step_seconds=found["step_seconds"],
@@ -219,9 +225,19 @@ def _update_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
 
 
 def _sync_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
-    if setup.machines.colocated:
-        return _path_seconds(setup, parameters, "ipc") + _switch_seconds(setup, parameters)
-    return _path_seconds(setup, parameters, setup.scheduler.sync_path)
+    return _path_seconds(setup, parameters, "ipc" if setup.machines.colocated else setup.scheduler.sync_path)
+
+
+def _fixed_seconds(setup: Setup, parameters: Mapping[str, float]) -> float:
+    """Return what an update takes besides computing: its calls, and the trainer's weights if they leave for engines."""
+    load_, training = setup.workload, setup.training
+    calls = call_seconds(
+        load_.groups * load_.group_size,
+        calls=1 + training.forwards,
+        padded=training.padded or 0,
+        cost=parameters["call_cost"],
+    )
+    return calls + (_switch_seconds(setup, parameters) if setup.machines.colocated else 0.0)
 
 
 def _path_seconds(

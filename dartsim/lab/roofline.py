@@ -46,8 +46,9 @@ CACHE_SECONDS = 3.0
 """Freeing an engine's cache and making it again."""
 PAGEABLE_RATE = 5e9
 """Bytes/s between a GPU and its host's pageable memory, to which frameworks offload."""
-CALL_SECONDS = 6.0
-"""Gathering an update's batch, advantages, metrics."""
+SEQUENCE_SECONDS = 0.7e-3
+"""One process's work for each sequence of an update: advantages, balancing, metrics. A step of verl's takes 0.4 s for
+1,024 sequences and 11 s for 8,192 besides its timed phases (fully_async.md, lines 355-362 and 540-566)."""
 COLUMN_BYTES, HANDOVER_RATE = 48, 0.3e9
 """A token of a batch that one process hands to all ranks: six columns of 8 bytes, padding included. Bytes/s at which it
 pickles and sends them: 0.15 (NeMo-RL issue 1877) to 0.8 GB/s (verl pull request 3425)."""
@@ -270,7 +271,7 @@ def sync_seconds(
     - nccl: one rank gathers and broadcasts parameter after parameter, at a tenth of the link's rate.
     - packed: the same in large buffers.
     - files: written and then read.
-    - ipc: engines on the trainer's own GPUs; each gathers its shard.
+    - ipc: engines on the trainer's own GPUs; each gathers its shard. They free their cache and make it again.
 
     ``inside``: whether engines and trainer are in one node. ``offloads``: the trainer's float32 weights come from its
     host's memory and return. ``cost`` multiplies the time.
@@ -283,17 +284,17 @@ def sync_seconds(
         "ipc": 0.1 * gpu.node_rate * max(1.0, gpus / 8),
     }
     loading = 2 * 4.0 * model.parameters / gpus / PAGEABLE_RATE if offloads else 0.0
-    return cost * (WAIT_SECONDS + size / rates[path] + loading)
+    return cost * (WAIT_SECONDS + size / rates[path] + loading + CACHE_SECONDS * (path == "ipc"))
 
 
 def switch_seconds(model: ModelSize, *, weight_gpus: int, moment_gpus: int, cost: float = 1.0) -> float:
     """Return how long colocated engines and trainer take to give their GPUs to each other and back.
 
     The trainer's weights (4 bytes each) and moments with float32 weights (12), each spread over so many GPUs, leave for
-    the host's memory and return; engines free their cache and make it again. ``cost`` multiplies the time.
+    the host's memory and return. ``cost`` multiplies the time.
     """
     each = 4.0 / weight_gpus + 12.0 / moment_gpus
-    return cost * (CACHE_SECONDS + 2 * each * model.parameters / PAGEABLE_RATE)
+    return cost * 2 * each * model.parameters / PAGEABLE_RATE
 
 
 def call_seconds(sequences: int, *, calls: int, padded: int, cost: float = 1.0) -> float:
@@ -302,4 +303,4 @@ def call_seconds(sequences: int, *, calls: int, padded: int, cost: float = 1.0) 
     ``padded``: tokens to which one process pads each sequence before it hands the batch to the ranks of a call; 0 if
     ranks fetch their own sequences. ``cost`` multiplies the time.
     """
-    return cost * (CALL_SECONDS + calls * sequences * padded * COLUMN_BYTES / HANDOVER_RATE)
+    return cost * sequences * (SEQUENCE_SECONDS + calls * padded * COLUMN_BYTES / HANDOVER_RATE)

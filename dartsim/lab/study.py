@@ -1,8 +1,11 @@
 """``Study``: Optuna proposes settings, simulations evaluate them, and a journal stores the trials.
 
 Trials come in batches: all settings of a batch are proposed before any is simulated, and Optuna gets its results in
-order, so a study with the same seed and batch size repeats its trials. No point is tried twice. Optuna's median pruner
-may stop a trial early, by comparing it with the trials of earlier batches.
+order, so a study with the same seed and batch size repeats its trials. No point is tried twice.
+
+A trial is stopped once it is worse than the best one of earlier batches, on the same seeds (``dartsim.lab.jobs``). The
+best one of m finished trials is partly the luckiest, so the test's error is ``ERROR`` / m: a study stops the best
+settings with a probability of at most ``ERROR``, whichever trials come before them (Bonferroni's inequality).
 
 States of a trial: proposed, then finished, failed (a run trained nothing), stopped early (pruned), or refused (the
 configuration is invalid or too expensive; nothing is simulated).
@@ -26,17 +29,23 @@ from optuna.trial import FrozenTrial, TrialState
 
 from dartsim.config import Config
 from dartsim.core.errors import ConfigError
-from dartsim.lab.gate import Comparison
-from dartsim.lab.jobs import FEWEST, Figures, Job, Outcome, Prices, StudyObjective, run_job
+from dartsim.lab.gate import ERROR, Comparison
+from dartsim.lab.jobs import Figures, Job, Outcome, Prices, StudyObjective, run_job
 from dartsim.lab.space import Space, base_point, points
 from dartsim.lab.sweep import Executor
 from dartsim.lab.virtual import as_virtual, with_settings
 from dartsim.observe.page.runs import differences
 from dartsim.run.prepare import prepare
 
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
 NAME = "dartsim"
+FEWEST = 8
+"""Finished trials required before importances are estimated."""
 MANY_POINTS = 10_000
 """In a larger space, a repeated proposal is replaced by a new proposal, not by one of the remaining points."""
+WORSE = f"worse than the best trial so far; the probability to stop the best of all is at most {100.0 * ERROR:g} %"
+"""The reason why a trial was stopped early."""
 TOO_FEW_UPDATES = "fewer than two updates after the warm-up of its simulated hours; raise --hours"
 """The reason why a run that trained something has no value for an objective."""
 
@@ -51,7 +60,7 @@ class StudySpec:
         objectives: The most important one first.
         seeds: Number of simulations of every trial, with seeds from 0.
         seed: Seed of the proposals.
-        prune: Whether trials below the median are stopped early; only with one objective.
+        prune: Whether trials that are worse than the best one are stopped; only with one objective.
         max_staleness: Largest allowed staleness, versions; None for no bound.
         max_cost: Largest allowed cost per hour; None for no bound.
         prices: Prices of the machines.
@@ -159,13 +168,13 @@ class Study:
         while (left := budget - len(self.trials())) > 0:
             jobs: list[tuple[optuna.Trial, Job]] = []
             proposed = 0
-            earlier = self._earlier()
+            compared = self._compared()
             for _ in range(min(batch, left)):
                 trial = self._ask(rng)
                 if trial is None:
                     break
                 proposed += 1
-                if job := self._job(trial, earlier):
+                if job := self._job(trial, compared):
                     jobs.append((trial, job))
                 else:
                     on_trial(self._ended(trial))
@@ -194,17 +203,18 @@ class Study:
                     return None
                 self._study.enqueue_trial(left[rng.integers(len(left))])
 
-    def _earlier(self) -> list[FrozenTrial] | None:
-        """Return the trials that the pruner compares new ones with; None without pruning."""
+    def _compared(self) -> dict[str, Any]:
+        """Return the fields of jobs that compare them with the best finished trial; none if nothing is stopped."""
         if not (self.spec.prune and self._single):
-            return None
-        finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [
-            optuna.trial.create_trial(value=trial.value, intermediate_values=trial.intermediate_values)
-            for trial in finished
-        ]
+            return {}
+        finished, best = [trial for trial in self.trials() if trial.feasible], self.best()
+        if best is None:
+            return {"best": {}}
+        seen = self._study.get_trials(deepcopy=False)[best.number].intermediate_values
+        sign = self.spec.objectives[0].sign
+        return {"best": {step: sign * value for step, value in seen.items()}, "error": ERROR / len(finished)}
 
-    def _job(self, trial: optuna.Trial, earlier: list[FrozenTrial] | None) -> Job | None:
+    def _job(self, trial: optuna.Trial, compared: Mapping[str, Any]) -> Job | None:
         """Return the job of a trial; None if it is refused, which is recorded."""
         spec = self.spec
         try:
@@ -223,7 +233,7 @@ class Study:
             seeds=range(spec.seeds),
             prices=spec.prices,
             objective=spec.objectives[0],
-            earlier=earlier,
+            **compared,
         )
 
     def _refuse(self, trial: optuna.Trial, reason: str) -> None:
@@ -234,7 +244,7 @@ class Study:
     def _tell(self, trial: optuna.Trial, outcome: Outcome) -> None:
         """Store the outcome of a trial."""
         for step, value in outcome.seen.items() if self._single else ():
-            trial.report(value, step)
+            trial.report(self.spec.objectives[0].sign * value, step)
         if not outcome.by_seed:
             self._study.tell(trial, state=TrialState.PRUNED)
             return
@@ -314,14 +324,15 @@ def fresh_comparison(
 def _to_trial(trial: FrozenTrial) -> Trial:
     refused, failed = (str(trial.user_attrs.get(name, "")) for name in ("refused", "failed"))
     finished = trial.state is TrialState.COMPLETE
+    stopped = not (finished or refused or failed)
     return Trial(
         number=trial.number,
         settings=dict(trial.params),
-        state="finished" if finished else "refused" if refused else "failed" if failed else "stopped early",
+        state="stopped early" if stopped else "finished" if finished else "refused" if refused else "failed",
         values=tuple(trial.values) if finished and trial.values is not None else (),
         figures=trial.user_attrs.get("figures", {}),
         feasible=finished and all(value <= 0.0 for value in trial.constraints.values()),
-        reason=refused or failed,
+        reason=WORSE if stopped else refused or failed,
     )
 
 

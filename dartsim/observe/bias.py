@@ -27,8 +27,6 @@ BAND = 0.8
 
 BY_DOMAIN = "by domain"
 """By OSWorld's applications, or the families of a mock suite."""
-BY_RATE = "by task success rate"
-"""In tenths; too fine to judge."""
 BY_DIFFICULTY = "by task difficulty"
 """Success rate: ``hard`` below ``HARD``, ``easy`` above ``EASY``, ``middle`` between."""
 BY_LENGTH = "by task length"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dartsim.observe.states import POPULATIONS, PhaseState
+from dartsim.observe.states import POPULATIONS, EngineState, PhaseState
 
 if TYPE_CHECKING:
     from dartsim.observe.recorder import Recorder
@@ -60,7 +60,8 @@ FIGURES: Mapping[str, FigureStyle] = {
         "GPU utilization (rollout)",
         "%",
         1,
-        "Share of time with at least one live request (what nvidia-smi shows), mean over engines.",
+        "Share of time with at least one live request (what nvidia-smi shows), mean over engines; of lent "
+        "ones, while they are lent.",
     ),
     "gpu_utilization_rollout_phase": FigureStyle(
         "GPU utilization while rolling out", "%", 1, "The same, over the time in which at least one attempt runs."
@@ -156,6 +157,8 @@ def figures(first: Snapshot, last: Snapshot, *, peak_tokens_per_second: float | 
         name: sum(spent[name][state] for state in info.states if state.info.useful)
         for name, info in POPULATIONS.items()
     }
+    there = 1.0 - spent["engines"][EngineState.OFF]  # the others' GPUs are the trainer's
+    used["engines"] = used["engines"] / there if there > 0.0 else 0.0
     phase = shares(first.phase, last.phase)
     rollout_share = phase[PhaseState.ROLLOUT]
     trajectories, updates, generated = count("trajectories"), count("updates"), count("generated_turns")

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import (
     AT_WORK,
     CAUSES,
@@ -35,7 +34,7 @@ from dartsim.observe.states import (
     EngineState,
     TrainerState,
 )
-from dartsim.observe.window import Window, recorded_window
+from dartsim.observe.window import Window
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int32]
@@ -52,12 +51,6 @@ NOT_ASKING = tuple(state for state in D if state not in (D.GENERATING, D.OFF))
 FIRST_ROW: Mapping[str, int] = {"desktops": 0, "engines": len(D), "trainer": len(D) + len(EngineState)}
 """First row of each population's states in the table of components per state."""
 NUM_ROWS = len(D) + len(EngineState) + len(TrainerState)
-
-
-def idle(recorder: Recorder) -> dict[str, Any] | None:
-    """Return what ``attribute`` finds in the recorded window, as written to ``idle.json``; None without segments."""
-    window = recorded_window(recorder)
-    return None if window is None else attribute(window)
 
 
 def attribute(window: Window) -> dict[str, Any]:
@@ -166,15 +159,3 @@ def _most_common(
                 _add(by_cause, state.info.label, here)
         left = left - known
     _add(by_cause, otherwise, left)
-
-
-def ranking(attributed: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every cause of every population with its seconds and share, the largest share first."""
-    length = attributed["end_seconds"] - attributed["start_seconds"]
-    rows = [
-        {"population": name, "cause": cause, "seconds": seconds, "share": seconds / (length * population["size"])}
-        for name, population in attributed["populations"].items()
-        for cause, seconds in population["seconds"].items()
-        if cause != AT_WORK
-    ]
-    return sorted(rows, key=lambda row: (-row["share"], row["population"], row["cause"]))

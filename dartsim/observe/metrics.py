@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -22,22 +21,14 @@ from dartsim.observe.records import Snapshot, UpdateRecord
 R = TypeVar("R", Snapshot, UpdateRecord)
 
 
-class UpdateWriter(Instrument):
-    """Writes every finished update immediately; a context manager that closes its file."""
+class Writer(Instrument):
+    """Writes files while a run goes on, and is closed at its end."""
 
     def close(self) -> None:
         raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class JsonlWriter(UpdateWriter):
+class JsonlWriter(Writer):
     """Writes one line of JSON for each update.
 
     Args:
@@ -48,7 +39,7 @@ class JsonlWriter(UpdateWriter):
     def __init__(self, path: Path, *, after: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [] if after is None else read_updates(path, last=after)
-        _replace_lines(path, kept)
+        replace_lines(path, map(asdict, kept))
         self._file = path.open("a", encoding="utf-8")
 
     @override
@@ -78,7 +69,7 @@ class SnapshotLog(Instrument):
     @override
     def run_started(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        _replace_lines(self._path, recorder.snapshots)
+        replace_lines(self._path, map(asdict, recorder.snapshots))
 
     @override
     def snapshot_taken(self) -> None:
@@ -87,26 +78,34 @@ class SnapshotLog(Instrument):
             file.write(json.dumps(asdict(self._recorder.snapshots[-1])) + "\n")
 
 
-def _replace_lines(path: Path, records: Sequence[Snapshot | UpdateRecord]) -> None:
-    """Replace a file's lines."""
-    part = path.with_name(path.name + ".part")
-    part.write_text("".join(json.dumps(asdict(record)) + "\n" for record in records), encoding="utf-8")
-    part.replace(path)
-
-
 def read_snapshots(path: Path, *, until: float) -> list[Snapshot]:
     """Return the snapshots up to a time of the run, seconds, without truncated lines."""
     return [snapshot for snapshot in _read_lines(path, Snapshot) if snapshot.time <= until]
 
 
 def _read_lines(path: Path, kind: type[R]) -> Iterator[R]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for line in lines:
-        with suppress(ValueError, TypeError, RecursionError):
-            values: dict[str, Any] = json.loads(line, object_hook=_with_tuples)
+    for line in json_lines(path):
+        # The compiled classes take no list for a tuple.
+        values: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in line.items()}
+        with suppress(TypeError):
             yield kind(**values)
 
 
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """Return an object with tuples for lists, because the compiled classes take no list for a tuple."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+def json_lines(path: Path, newest_bytes: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file that are whole; only those at its end if a number of bytes is given."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if newest_bytes is not None and path.stat().st_size > newest_bytes:
+                file.seek(-newest_bytes, 2)
+                file.readline()
+            for line in file:
+                with suppress(ValueError, RecursionError):
+                    if isinstance(value := json.loads(line), dict):
+                        yield value
+
+
+def replace_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a file's lines."""
+    part = path.with_name(path.name + ".part")
+    part.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    part.replace(path)

@@ -76,10 +76,6 @@ class PackedRows:
         whole = length * size
         return bytes(self.buffer[begin:whole] + self.buffer[max(0, begin - whole) : self._next])
 
-    def oldest(self) -> tuple[Any, ...]:
-        """Return the oldest kept row; there must be one."""
-        return next(iter(self))
-
     def __len__(self) -> int:
         return min(self.total, self.maxlen)
 

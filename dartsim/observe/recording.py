@@ -19,31 +19,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from dartsim.core.types import Group, Trajectory
-from dartsim.observe.recorder import Instrument, Recorder
-from dartsim.observe.records import Segment
+from dartsim.observe.metrics import Writer, json_lines, replace_lines
+from dartsim.observe.recorder import Recorder
 from dartsim.observe.states import POPULATIONS
 
 ATTEMPTS, STATES, SEGMENTS = "attempts.jsonl", "states.bin", "segments.bin"
 
 FINEST_SECONDS = 0.2
 """Shortest step of ``states.bin``."""
-STEPS, EARLY_STEPS, EARLY_WRITES = 4096, 512, 50
+STEPS, EARLY_STEPS, EARLY_WRITES = 2560, 512, 50
 """A step is at most this share of the run's hours, and at first this share of the time that has passed: few runs end as
 late as they may. Steps are written together, at first whenever this share of the time has passed."""
 
+ENCODER = json.JSONEncoder(separators=(",", ":"))
 logger = logging.getLogger(__name__)
 
 
-class RecordingLog(Instrument):
+class RecordingLog(Writer):
     """Writes what has gathered: after ``spacing_seconds`` of the run's time, before transactions, and at the end.
 
-    A context manager. A disk that is full does not end the run here; the store finds out.
+    A disk that is full does not end the run here; the store finds out.
     """
 
     def __init__(self, path: Path, *, spacing_seconds: float) -> None:
@@ -71,12 +71,8 @@ class RecordingLog(Instrument):
         except OSError as fault:
             logger.warning("%s could not be written: %s", self.path, fault.strerror)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    @override
+    def close(self) -> None:
         self._write()
 
 
@@ -141,10 +137,7 @@ class AttemptLog(RecordingLog):
         super().__init__(path, spacing_seconds=spacing_seconds)
         self._turn_facts = turn_facts
         self._lines: list[str] = []
-        kept = [] if keep is None else [line for line in _json_lines(path) if _counts(line, *keep)]
-        part = path.with_name(path.name + ".part")
-        part.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        part.replace(path)
+        replace_lines(path, [] if keep is None else [line for line in json_lines(path) if _counts(line, *keep)])
 
     @override
     def run_started(self, recorder: Recorder) -> None:
@@ -197,7 +190,7 @@ class AttemptLog(RecordingLog):
                 file.write("".join(lines))
 
     def _add(self, line: Mapping[str, Any]) -> None:
-        self._lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+        self._lines.append(ENCODER.encode(line) + "\n")
 
 
 def _short(values: Sequence[Any]) -> Sequence[Any]:
@@ -210,19 +203,6 @@ def _counts(line: Mapping[str, Any], until: float, last: int) -> bool:
     if "attempt" in line:
         return float(AttemptColumns(*line["attempt"]).finished) <= until
     return float(line["time"]) <= until and int(line.get("update", 0)) <= last
-
-
-def _json_lines(path: Path, newest_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file that are whole; only those at its end if a number of bytes is given."""
-    if path.is_file():
-        with path.open("rb") as file:
-            if newest_bytes is not None and path.stat().st_size > newest_bytes:
-                file.seek(-newest_bytes, 2)
-                file.readline()
-            for line in file:
-                with suppress(ValueError, RecursionError):
-                    if isinstance(value := json.loads(line), dict):
-                        yield value
 
 
 def _columns() -> Iterator[tuple[str, slice]]:
@@ -271,19 +251,17 @@ class StateLog(RecordingLog):
         if recorder is not None and recorder.now > self._last:
             self._last = recorder.now
             self.spacing_seconds = min(self._longest, max(self.period_seconds, self._last / EARLY_STEPS))
-            by_name = {population.name: population.seconds() for population in recorder.populations()}
-            self._rows.append(self.ROW.pack(self._last, *(spent for name in POPULATIONS for spent in by_name[name])))
+            desktops, engines, trainer = (population.seconds() for population in recorder.populations())
+            self._rows.append(self.ROW.pack(self._last, *desktops, *engines, *trainer))
         if self._rows and self._last - self._written >= min(self._gather_seconds, self._last / EARLY_WRITES):
             rows, self._rows, self._written = self._rows, [], self._last
             with self.path.open("ab") as file:
                 file.write(b"".join(rows))
 
     @override
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._gather_seconds = 0.0
-        super().__exit__(kind, error, where)
+        super().close()
 
 
 def read_state_rows(path: Path) -> list[tuple[float, ...]]:
@@ -299,6 +277,10 @@ KEPT_FIELDS = (("component", "i4"), ("state", "i4"), ("start", "f8"), ("end", "f
 """A row of ``Population.segments``."""
 Stays = Any
 """A numpy array of rows with ``KEPT_FIELDS``; not named as one, because readers of other files do not need numpy."""
+Present = Mapping[int, tuple[int, float | None]]
+"""The state of each member of a population, and since when, seconds; None: since its last segment ended."""
+SAME_SECONDS = 2e-3
+"""Times that differ by less are the same: a status has them rounded."""
 
 
 class SegmentLog(RecordingLog):
@@ -380,17 +362,24 @@ def read_segments(path: Path, *, until: float) -> list[Stays]:
     return by_population
 
 
-def with_open_stays(segments: Sequence[Stays], states: Sequence[Sequence[int]], until: float) -> list[list[Segment]]:
-    """Return segments with the last, open stay of each component."""
+def with_open_stays(segments: Sequence[Stays], present: Iterable[Present], until: float) -> list[Stays]:
+    """Return the segments of each population with those of ``present`` that were going on until a time, seconds.
+
+    What is called present may have ended since, and where its beginning is not the end of the last segment, others are
+    missing between: such a stay is left out.
+    """
+    import numpy as np
+
     complete = []
-    for own, now in zip(segments, states, strict=True):
-        ended: list[Segment] = own.tolist()
-        ends = dict.fromkeys(range(len(now)), 0.0)
-        ends.update((index, end) for index, _, _, end in ended)
-        open_stays = [
-            (index, now[index], end, until) for index, end in ends.items() if index < len(now) and end < until
-        ]
-        complete.append([*ended, *open_stays])
+    for own, members in zip(segments, present, strict=False):
+        ends = dict(zip(own["component"].tolist(), own["end"].tolist(), strict=True))
+        rows = []
+        for member, (state, since) in members.items():
+            end = ends.get(member, since or 0.0)
+            begin = end if since is None else since
+            if begin < until and abs(begin - end) < SAME_SECONDS:
+                rows.append((member, state, begin, until))
+        complete.append(np.concatenate([own, np.array(rows, own.dtype)]))
     return complete
 
 
@@ -432,7 +421,7 @@ def read_attempts(path: Path) -> dict[int, AttemptRow]:
     Invalid lines are left out.
     """
     attempts: dict[int, AttemptRow] = {}
-    for line in _json_lines(path, MAX_BYTES):
+    for line in json_lines(path, MAX_BYTES):
         with suppress(ValueError, TypeError, KeyError):
             if "attempt" in line:
                 columns = AttemptColumns(*line["attempt"])

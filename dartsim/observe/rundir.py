@@ -2,7 +2,6 @@
 
     config.toml     the resolved configuration
     summary.json    figures of the whole run, seed, event hash and configuration
-    idle.json       why desktops, engines and trainer were idle in the recorded window; null if it was not kept
 
 Files are written whole or not at all.
 """
@@ -16,33 +15,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dartsim.core.errors import ConfigError, DartsimError
 from dartsim.core.files import below, refuse_links
-
-if TYPE_CHECKING:
-    from dartsim.observe.recorder import Recorder
 
 LOCK = "run.lock"
 CONFIG = "config.toml"
 SUMMARY = "summary.json"
 STATUS = "status.json"
 METRICS, SNAPSHOTS = "metrics.jsonl", "snapshots.jsonl"
-IDLE = "idle.json"
 TOKENS = "tokens.json.gz"
-FORMAT = 2
+FORMAT = 3
 """Version of a run's folder, which ``docs/run-directory.md`` describes; raised whenever one of its files changes."""
 STUDY, STUDY_PAGE = "study.json", "study.html"
 """Files in the folder of a comparison or search: its document ``study``, and its page."""
 EVALUATION = "evaluation.json"
 """File that marks the folder of an evaluation."""
 
-KEYS = {
-    SUMMARY: ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares"),
-    IDLE: ("start_seconds", "end_seconds", "populations"),
-}
-"""Keys without which a file is invalid, by file name."""
+KEYS = ("simulated_hours", "desktop_shares", "engine_shares", "trainer_shares")
+"""Keys without which a summary is invalid."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +44,18 @@ class RunDir:
     path: Path
 
     @cached_property
-    def config_toml(self) -> str:
-        return _text(self.path, CONFIG)
-
-    @cached_property
     def summary(self) -> dict[str, Any]:
         """Figures, seed, event hash, configuration."""
-        return _object(self.path, SUMMARY)
-
-    @cached_property
-    def idle(self) -> dict[str, Any] | None:
-        """Causes of idle time in the recorded window; None if they were not recorded."""
-        if not (self.path / IDLE).is_file() or _text(self.path, IDLE).strip() == "null":
-            return None
-        return _object(self.path, IDLE)
+        file = self.path / SUMMARY
+        try:
+            value = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read ({error.strerror}); is {self.path} a run's folder?") from None
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{file} is not JSON ({error}); the run has to be repeated") from None
+        if not isinstance(value, dict) or not all(key in value for key in KEYS):
+            raise ConfigError(f"{file} holds no {', '.join(KEYS)}; the run has to be repeated")
+        return value
 
     @property
     def name(self) -> str:
@@ -73,29 +63,17 @@ class RunDir:
         return str(self.summary.get("name") or self.path.name)
 
 
-def write_run(
-    path: Path,
-    recorder: Recorder,
-    *,
-    config_toml: str,
-    summary: Mapping[str, Any],
-    meta: Mapping[str, Any],
-) -> RunDir:
-    """Write a run's measurements into ``path``.
+def write_run(path: Path, *, config_toml: str, summary: Mapping[str, Any], meta: Mapping[str, Any]) -> RunDir:
+    """Write a run's configuration and summary into ``path``.
 
     Args:
         path: A folder, created if needed; files of an earlier run in it are replaced.
-        recorder: The closed measurements.
         config_toml: The resolved configuration as TOML.
         summary: Figures, as ``dartsim.observe.figures.summary`` returns them, and the configuration as ``config``.
         meta: ``name``, ``preset``, ``seed``, ``event_hash``, ``surrogate``, versions, …
     """
-    # Imported here, because readers of a run do not need numpy.
-    from dartsim.observe.idle import idle
-
     path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, config_toml)
-    write_text(path / IDLE, json.dumps(idle(recorder), separators=(",", ":"), allow_nan=False))
     # Written last: its presence marks the run as finished. A run killed earlier is resumed and rewrites it all.
     write_text(path / SUMMARY, json.dumps({"format": FORMAT, **meta, **summary}, indent=2, allow_nan=False) + "\n")
     return RunDir(path)
@@ -136,16 +114,16 @@ def read_run(path: Path) -> RunDir:
     if not path.is_dir():
         raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
     refuse_evaluation(path)
-    missing = [name for name in (CONFIG, SUMMARY) if not (path / name).is_file()]
-    if missing:
-        _refuse_unfinished(path)
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"{path} has no {CONFIG}; name a folder that `dartsim run` wrote")
+    if not (path / SUMMARY).is_file():
         raise ConfigError(
-            f"{path} is not a finished run: it has no {', '.join(missing)}; name a folder that `dartsim run` wrote"
+            f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "
+            f"running or has crashed, and `dartsim run {path}` goes on with a crashed one"
         )
     refuse_links(path)
     run = RunDir(path)
     refuse_format(path, run.summary)
-    _ = run.idle
     return run
 
 
@@ -164,20 +142,6 @@ def reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} holds something else than a run writes: {type(error).__name__}: {error}") from error
 
 
-def _refuse_unfinished(path: Path) -> None:
-    """Refuse an unfinished run, and say what can be done with it.
-
-    Raises:
-        ConfigError: If the run has begun and not ended.
-    """
-    if not (path / CONFIG).is_file() or (path / SUMMARY).is_file():
-        return
-    raise ConfigError(
-        f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "
-        f"running or has crashed, and `dartsim run {path}` goes on with a crashed one"
-    )
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     write_bytes(path, text.encode())
@@ -190,71 +154,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     with unfinished.open("xb") as file:  # creates the file, so a link of this name is not followed
         file.write(data)
     unfinished.replace(path)
-
-
-def _text(folder: Path, name: str) -> str:
-    try:
-        return (folder / name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{folder / name} cannot be read ({error.strerror}); is {folder} a run's folder?") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{folder / name} is not text ({error}); the run has to be repeated") from None
-
-
-def _object(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(folder, name))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{folder / name} is not JSON ({error}); the run has to be repeated") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{folder / name} holds a {type(value).__name__}, a JSON object is wanted")
-    if without := [key for key in KEYS[name] if key not in value]:
-        raise ConfigError(f"{folder / name} has no {', '.join(without)}; the run has to be repeated")
-    return value
-
-
-DIGITS = 6
-"""Significant digits of floats, more than any measurement here has."""
-
-MAX_LINE = 120
-"""An object of objects longer than this gets one line per key, unless it is an element of a list."""
-
-
-def json_text(value: Any) -> str:
-    """Return a JSON document in which top-level keys and elements of lists of objects each begin a line.
-
-    Floats keep six significant digits; integers (seeds, counts) and strings (hashes) stay exact.
-
-    Raises:
-        ValueError: If a float is not finite.
-    """
-    return "".join(_lines(rounded(value), "", top=True)) + "\n"
-
-
-def rounded(value: Any) -> Any:
-    """Return a value with its floats rounded to six significant digits."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: rounded(part) for key, part in value.items()}
-    return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
-
-
-def _lines(value: Any, indent: str, *, top: bool = False) -> Iterator[str]:
-    inner = indent + " "
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    nested = isinstance(value, dict) and any(isinstance(part, (dict, list)) for part in value.values())
-    if nested and (top or len(text) > MAX_LINE):
-        yield "{"
-        for number, (key, part) in enumerate(value.items()):
-            yield f"{',' if number else ''}\n{inner}{json.dumps(key, ensure_ascii=False)}: "
-            yield from _lines(part, inner)
-        yield f"\n{indent}}}"
-    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
-        records = (json.dumps(part, ensure_ascii=False, allow_nan=False) for part in value)
-        yield "[" + ",".join(f"\n{inner}{record}" for record in records) + f"\n{indent}]"
-    else:
-        yield text
 
 
 # A ``flock`` ends with its process, however that ends. The package ``filelock`` does not fit: readers of a run's status

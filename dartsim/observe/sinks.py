@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from dartsim.core.errors import ConfigError
 from dartsim.core.install import install_command
-from dartsim.observe.metrics import UpdateWriter
+from dartsim.observe.metrics import Writer
 from dartsim.observe.records import UpdateRecord
 
 FIELDS = {
@@ -67,7 +67,7 @@ def scalars(record: UpdateRecord) -> dict[str, float]:
     return values | {name if "/" in name else f"metrics/{name}": float(value) for name, value in metrics}
 
 
-class TensorBoardSink(UpdateWriter):
+class TensorBoardSink(Writer):
     """Scalars for TensorBoard in the run's folder; wall time = seconds of the run.
 
     The same run writes the same bytes. tensorboardX's ``SummaryWriter`` names files by host and clock and writes from a
@@ -104,7 +104,7 @@ class TensorBoardSink(UpdateWriter):
         self._writer.flush()
 
 
-class TrackerSink(UpdateWriter):
+class TrackerSink(Writer):
     """A run of an experiment tracker whose runs have ``log(values, step=)`` and ``finish()``."""
 
     def __init__(self, tracked: Any) -> None:
@@ -146,7 +146,7 @@ def _described(run: SinkRun, variable: str) -> dict[str, Any]:
     return {"project": project, "group": run.name, "name": run.label, "config": dict(run.config)}
 
 
-SINKS: Mapping[str, Callable[[SinkRun], UpdateWriter]] = {
+SINKS: Mapping[str, Callable[[SinkRun], Writer]] = {
     "tensorboard": TensorBoardSink,
     "wandb": wandb_sink,
     "trackio": trackio_sink,

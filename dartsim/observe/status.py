@@ -5,7 +5,7 @@ Statuses are computed on demand, not on the hot path.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from dartsim.observe.records import Population
 from dartsim.observe.states import POPULATIONS
 
 MAX_LINES = 40
-"""Maximum number of lines of ``status_text``."""
+"""Maximum number of lines of ``waiting_text``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +72,38 @@ def component_statuses(
     return [*statuses, *source.components()]
 
 
-def status_text(statuses: Sequence[ComponentStatus]) -> str:
+def waiting(components: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what components wait for, those of one kind and state together, with the one that waits longest.
+
+    Args:
+        components: As ``ComponentStatus.as_json`` returns them.
+    """
+    kinds = {info.member: name for name, info in POPULATIONS.items()}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for part in components:
+        kind = str(part["component"]).split(" ")[0]
+        groups.setdefault((kind if kind in kinds else str(part["component"]), str(part["state"])), []).append(part)
+    return [
+        {
+            **min(same, key=lambda part: float(part["since_seconds"])),
+            "population": kinds.get(kind),
+            "kind": kind,
+            "count": len(same),
+        }
+        for (kind, _), same in groups.items()
+    ]
+
+
+def waiting_text(waits: Sequence[Mapping[str, Any]]) -> str:
     """Return what every component that is not off waits for, one line for each state."""
-    lines: dict[tuple[str, str], list[ComponentStatus]] = {}
-    for status in statuses:
-        if status.state != "off":
-            lines.setdefault((status.name.split(" ")[0], status.state), []).append(status)
     text = []
-    for (_, state), same in lines.items():
-        oldest = min(same, key=lambda status: status.since)
-        who = oldest.name if len(same) == 1 else f"{oldest.name} and {len(same) - 1} more"
-        detail = f" ({oldest.detail})" if oldest.detail else ""
-        text.append(
-            f"  {who}: {state} since {hours(oldest.since)}, waits for {oldest.waits_for}{detail}; "
-            f"woken by {oldest.woken_by}"
-        )
+    for wait in waits:
+        more = f" and {wait['count'] - 1} more" if wait["count"] > 1 else ""
+        detail = f" ({wait['detail']})" if wait["detail"] else ""
+        if wait["state"] != "off":
+            text.append(
+                f"  {wait['component']}{more}: {wait['state']} since {hours(wait['since_seconds'])}, waits for "
+                f"{wait['waits_for']}{detail}; woken by {wait['woken_by']}"
+            )
     left = len(text) - MAX_LINES
     return "\n".join(text[:MAX_LINES] + ([f"  and {left} more"] if left > 0 else []))

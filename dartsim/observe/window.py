@@ -1,7 +1,7 @@
 """The recorded window: the newest time for which the state of every component is known.
 
-Each population keeps only its newest segments, so it is fully known from some time on. The window starts at the latest
-of these times.
+Only the newest segments of each population are kept, so that it is fully known from some time on. The window starts at
+the latest of these times.
 """
 
 from __future__ import annotations
@@ -39,30 +39,18 @@ class Window(NamedTuple):
         return self._replace(start=start, stays=stays)
 
 
-def known_from(population: Population) -> float:
-    """Return the loop time from which all segments of a population are kept."""
-    segments = population.segments
-    if segments is None or len(segments) < segments.maxlen:
-        return -math.inf
-    end: float = segments.oldest()[-1]
-    return end  # segments are ordered by end, so all dropped ones ended before this one
-
-
 def recorded_window(recorder: Recorder) -> Window | None:
-    """Return the recorded window; None if no segments are kept."""
-    populations = recorder.populations()
-    if any(population.segments is None for population in populations):
-        return None
-    begun = recorder.started
-    start = max(begun, *(known_from(population) for population in populations))
-    end = recorder.clock()
-    if start >= end:
-        return None
-    stays = {population.name: _clipped(_stays(population, end), start, end) for population in populations}
-    for own in stays.values():
-        own["start"] -= begun
-        own["end"] -= begun
-    return Window(start - begun, end - begun, {own.name: len(own) for own in populations}, stays)
+    """Return the window of a closed recorder; None if no segments are kept."""
+    return window_of([kept_stays(population, recorder.started) for population in recorder.populations()])
+
+
+def kept_stays(population: Population, started: float) -> Stays:
+    """Return the segments of a population that memory keeps, seconds since the start of the run."""
+    packed = b"" if population.segments is None else population.segments.packed_since(0)
+    stays = np.frombuffer(packed, list(KEPT_FIELDS)).copy()
+    stays["start"] -= started
+    stays["end"] -= started
+    return stays
 
 
 def window_of(segments: Sequence[Stays]) -> Window | None:
@@ -81,14 +69,6 @@ def window_of(segments: Sequence[Stays]) -> Window | None:
     if not all(sizes.get(name) for name in POPULATIONS) or start >= end:
         return None
     return Window(0.0, end, sizes, dict(zip(POPULATIONS, segments, strict=True))).clipped(start)
-
-
-def _stays(population: Population, end: float) -> Stays:
-    """Return the kept segments of a population, and those that are open; loop times in seconds."""
-    assert population.segments is not None
-    ended = np.frombuffer(population.segments.packed_since(0), list(KEPT_FIELDS))
-    tracks = [(track.index, track.state, track.since, end) for track in population.tracks if track.since < end]
-    return np.concatenate([ended, np.array(tracks, ended.dtype)])
 
 
 def _clipped(stays: Stays, start: float, end: float) -> Stays:

@@ -16,6 +16,9 @@ from dartsim.rollout.warm import START_BACKOFF_SECONDS
 
 logger = logging.getLogger(__name__)
 
+START_TRIES = 3
+"""Starts of a desktop before its attempt is given up."""
+
 
 class EnvCluster:
     """Slots for desktops. Each attempt gets a fresh desktop, as in DART.
@@ -25,18 +28,26 @@ class EnvCluster:
 
     Args:
         provider: Starts desktops.
-        config: Number of slots, and of tries to start a desktop.
+        config: Number of slots, and time limits.
         recorder: Records states and faults.
+        start_tries: Starts of a desktop before its attempt is given up.
         rest_seconds: Longest pause of a slot whose desktops fail to start: a lost host would otherwise use up attempt
             after attempt, and spoil their groups.
     """
 
     def __init__(
-        self, provider: EnvProvider, config: RolloutConfig, recorder: Recorder, *, rest_seconds: float = 300.0
+        self,
+        provider: EnvProvider,
+        config: RolloutConfig,
+        recorder: Recorder,
+        *,
+        start_tries: int = START_TRIES,
+        rest_seconds: float = 300.0,
     ) -> None:
         self.provider = provider
         self._config = config
         self._recorder = recorder
+        self._start_tries = start_tries
         self._rest_seconds = rest_seconds
         self.num_envs = config.num_envs
         self.leases: dict[int, Attempt] = {}
@@ -83,7 +94,7 @@ class EnvCluster:
         times = self._failed.get(slot, 0)
         if times:
             self._recorder.desktops.tracks[slot].enter(DesktopState.WAIT_START)
-            failures = self._config.start_tries + times - 1
+            failures = self._start_tries + times - 1
             wait = backoff_seconds(failures, first_seconds=START_BACKOFF_SECONDS, max_seconds=self._rest_seconds)
             await asyncio.sleep(wait)
 
@@ -100,8 +111,8 @@ class EnvCluster:
             except EnvStartFailed as fault:
                 last = fault
             self._recorder.start_failed(cause_of(last), text_of(last))
-            logger.debug("slot %d: start %d of %d failed: %s", slot, number, config.start_tries, last)
-            if number == config.start_tries:
+            logger.debug("slot %d: start %d of %d failed: %s", slot, number, self._start_tries, last)
+            if number == self._start_tries:
                 raise EnvStartFailed(f"slot {slot}: {number} starts failed, the last one: {last}") from last
             track.enter(DesktopState.WAIT_START)
             await asyncio.sleep(backoff_seconds(number, first_seconds=START_BACKOFF_SECONDS))

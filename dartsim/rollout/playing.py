@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dartsim.core.answers import describe, is_own, score_of, text_of
 from dartsim.core.errors import DartsimError, EnvBroken, EnvFault, ScoreUnavailable, WorkerFault, cause_of
-from dartsim.core.types import Attempt, Ending, Trajectory, Turn, Turns
+from dartsim.core.types import Attempt, Ending, Trajectory, Turns
 from dartsim.core.waiting import pausable
 from dartsim.observe.records import Track
 from dartsim.observe.states import DesktopState
@@ -40,7 +40,7 @@ async def play(
     caller records that. The session is closed after the last turn, however it ended, so no one waits for a missing
     turn.
     """
-    turns: list[Turn] = []
+    turns = Turns()
     reward: float | None = None
     cause: str | None = None
     failure: DartsimError | None = None
@@ -81,7 +81,7 @@ async def play(
         if on_fault is not None:
             on_fault(cause, text_of(failure))
     now = asyncio.get_running_loop().time()
-    return Trajectory(attempt, Turns(turns), ending, reward, cause, started, now)
+    return Trajectory(attempt, turns, ending, reward, cause, started, now)
 
 
 class _ScoringQueue:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from dartsim.core.answers import check_observation
 from dartsim.core.errors import EnvBroken, PlugInFailed, WorkerFault
-from dartsim.core.types import Attempt, Ending, Reply, Request, Turn, Version, new_request, new_turn
+from dartsim.core.types import Attempt, Ending, Reply, Request, Turns, Version, new_request
 from dartsim.observe.records import HotCounts, Track
 from dartsim.observe.states import DesktopState, EngineState
 from dartsim.rollout.deadlines import Deadlines
@@ -53,7 +53,7 @@ async def take_turns(
     track: Track,
     limits: LimitsConfig,
     deadlines: Deadlines,
-    turns: list[Turn],
+    turns: Turns,
     fail_at_limit: bool,
 ) -> Ending:
     """Set up the task and append turns to ``turns`` until the episode is over.
@@ -76,7 +76,7 @@ async def take_turns(
         request.begin()
         reply = await session.generate(new_request((attempt, number, observation, turns)))
         request.end()
-        turns.append(new_turn((observation, reply)))
+        turns.append(observation, reply)
         track.enter(ACTING)
         step.begin()
         observation, over = await env.step(reply.action)

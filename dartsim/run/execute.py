@@ -123,11 +123,11 @@ class Execution:
         with ExitStack() as stack:
             watch = stack.enter_context(Watch(config, path))
             listening: list[Instrument] = [
-                stack.enter_context(JsonlWriter(path / METRICS, after=after)),
-                *(stack.enter_context(SINKS[name](sink_run)) for name in dict.fromkeys(config.run.sinks)),
+                stack.enter_context(closing(JsonlWriter(path / METRICS, after=after))),
+                *(stack.enter_context(closing(SINKS[name](sink_run))) for name in dict.fromkeys(config.run.sinks)),
                 SnapshotLog(path / SNAPSHOTS),
             ]
-            listening += [stack.enter_context(log) for log in recording_logs(config, path, resume_point)]
+            listening += [stack.enter_context(closing(log)) for log in recording_logs(config, path, resume_point)]
             listening += [watch, *self.instruments]
             result = run_prepared(
                 self.prepared,
@@ -137,13 +137,12 @@ class Execution:
                 folder=path,
                 instruments=listening,
             )
-            watch.interrupted, watch.ended_by_alarm = result.interrupted, result.alarm
+            watch.interrupted, watch.failure = result.interrupted, result.failure
         more = {} if self.trained is None else self._learned(result, first)
         if resume_point is not None:
             more["lives"] = [*resume_point.lives, resume_point.as_json()]
         run = write_run(
             path,
-            result.recorder,
             config_toml=to_toml(config),
             summary={**run_summary(self.prepared, result, self.more_figures), **more},
             meta=meta(config, result),

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from dartsim.observe import HELD_OUT, Recorder, Snapshot, UpdateRecord
 from dartsim.observe.alarm import Alarm
-from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, BY_RATE, EASY, HARD
+from dartsim.observe.bias import BY_DIFFICULTY, BY_DOMAIN, BY_LENGTH, EASY, HARD
 from dartsim.observe.failure import why_nothing_trained
-from dartsim.observe.figures import by_label, mean_reward, summary
+from dartsim.observe.figures import by_label, summary
 from dartsim.run.prepared_run import PreparedRun
 from dartsim.run.system import System
 from dartsim.sim.run_virtual import SimReport
-
-MAX_POINTS = 60
-"""Most points of the learning curve, so that each averages enough attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +111,6 @@ def classes(prepared: PreparedRun) -> dict[str, dict[str, str]]:
         by_name[BY_DOMAIN] = domains
     if _rates_known(prepared):
         rates = {task.id: prepared.difficulties[task.id].success_rate for task in prepared.tasks}
-        by_name[BY_RATE] = {task: _tenth(rate) for task, rate in rates.items()}
         by_name[BY_DIFFICULTY] = {task: difficulty(rate) for task, rate in rates.items()}
         by_name[BY_LENGTH] = _thirds(prepared)
     return by_name
@@ -131,11 +126,6 @@ def _rates_known(prepared: PreparedRun) -> bool:
     return bool(prepared.difficulties) and prepared.outcomes is None
 
 
-def _tenth(rate: float) -> str:
-    tenth = min(9, int(rate * 10))
-    return f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}"
-
-
 def _thirds(prepared: PreparedRun) -> dict[str, str]:
     """Return the third of the lengths that each task belongs to."""
     order = sorted(prepared.tasks, key=lambda task: (prepared.difficulties[task.id].length_factor, task.id))
@@ -146,19 +136,10 @@ def _thirds(prepared: PreparedRun) -> dict[str, str]:
 def learning_curve(
     snapshots: Sequence[Snapshot], updates: Sequence[UpdateRecord], first: float | None, last: float | None
 ) -> dict[str, Any]:
-    """Return ``attempts`` and ``held_out``, each with columns ``hours`` and ``success_rate``."""
-    step = max(1, len(snapshots) // MAX_POINTS)
-    thinned = list(snapshots[::step])
-    rates = [(b.time, mean_reward(a, b)) for a, b in pairwise(thinned)]
+    """Return ``held_out`` with columns ``hours`` and ``success_rate``."""
     held_out: list[tuple[float, float | None]] = [(0.0, first)]
     held_out += [(record.time, record.metrics[HELD_OUT]) for record in updates if HELD_OUT in record.metrics]
     held_out.append((snapshots[-1].time, last))
-    return {"attempts": _columns(rates), "held_out": _columns(held_out)}
-
-
-def _columns(points: Sequence[tuple[float, float | None]]) -> Mapping[str, list[float]]:
-    known = [(time, rate) for time, rate in points if rate is not None]
-    return {
-        "hours": [round(time / 3600.0, 6) for time, _ in known],
-        "success_rate": [round(rate, 6) for _, rate in known],
-    }
+    known = [(time, rate) for time, rate in held_out if rate is not None]
+    columns = {"hours": [round(time / 3600.0, 6) for time, _ in known], "success_rate": [round(r, 6) for _, r in known]}
+    return {"held_out": columns}

@@ -19,7 +19,6 @@ from dartsim.curation.manager import RECORDER, SCHEDULER
 from dartsim.observe import Instrument
 from dartsim.observe.metrics import read_updates
 from dartsim.observe.recording import ATTEMPTS, SEGMENTS, STATES
-from dartsim.observe.records import HELD_OUT
 from dartsim.observe.rundir import (
     CONFIG,
     METRICS,
@@ -141,40 +140,18 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
         )
     documents = _documents(path)
     refuse_changes(config, path, documents.get(SETTINGS))
-    if SCHEDULER in documents:
-        planned = documents.get(SETTINGS, {}).get("run", {}).get("hours", config.run.hours)
-        if planned != config.run.hours:
-            refuse_hours(path, config.run.hours, documents[RECORDER]["time"] / 3600.0, planned)
-        done = documents[SCHEDULER]["update"]
-        if config.run.updates is not None and config.run.updates < done:
-            raise ConfigError(f"{path} has {done} updates already; run.updates = {config.run.updates} is too few")
-    summary = _object(path / SUMMARY)
-    if summary is None or summary.get("interrupted", False):
+    if SCHEDULER not in documents:
         return config
-    try:
-        done, finished = float(summary["simulated_hours"]), int(summary["total_updates"])
-    except (KeyError, TypeError, ValueError):
+    hours, updates = documents[RECORDER]["time"] / 3600.0, documents[SCHEDULER]["update"]
+    summary = _object(path / SUMMARY)
+    ended = summary is not None and not (summary.get("interrupted") or summary.get("ended_by_alarm"))
+    longer, wanted = _longer(config, before), config.run
+    too_short = (ended or longer) and wanted.hours <= hours * (1.0 + 1e-9)
+    too_few = wanted.updates is not None and (wanted.updates < updates or (ended and wanted.updates == updates))
+    if (ended and not longer) or too_short or too_few:
         raise ConfigError(
-            f"{path / SUMMARY} does not say how far the run came (simulated_hours, total_updates); remove that "
-            "file, and the run goes on from its last transaction"
-        ) from None
-    refuse_hours(path, config.run.hours, done, before.run.hours)
-    if config.run.updates is not None and config.run.updates <= finished:
-        raise ConfigError(
-            f"{path} has finished its {finished} updates; to go on, say how many it shall have in all: "
-            f"--set run.updates={2 * finished}"
-        )
-    reached = None
-    steady, target = summary.get("steady"), config.run.target_success
-    if steady is not None and steady["reached"]:
-        reached = "was steady (run.until_steady)"
-    elif target is not None and _last_rate(path, finished) >= target:
-        reached = f"has reached {target:.0%} success on held-out tasks (run.target_success)"
-    if reached is not None and not _longer(config, before):
-        raise ConfigError(
-            f"{path} {reached} after {done:.5g} h and {finished} updates; to go on until it is found so again, say how "
-            f"long it shall be at most in all: --hours {max(config.run.hours, 2.0 * done):.2g}, or --set "
-            f"run.updates={2 * finished}"
+            f"{path} {'has ended' if ended else 'is'} at {hours:.5g} h and update {updates}; to go on, say how many it "
+            f"shall have in all: --hours {max(wanted.hours, 2.0 * hours):.2g}, or --set run.updates={2 * updates}"
         )
     return config
 
@@ -265,27 +242,6 @@ def _has_content(path: Path) -> bool:
     if path.is_dir():
         return any(map(_has_content, path.iterdir()))
     return path.is_file() and path.stat().st_size > 0
-
-
-def _last_rate(path: Path, finished: int) -> float:
-    """Return the success rate on held-out tasks after the last update; 0 if not evaluated."""
-    records = read_updates(path / METRICS, last=finished)
-    return records[-1].metrics.get(HELD_OUT, 0.0) if records else 0.0
-
-
-def refuse_hours(path: Path, hours: float, done: float, planned: float) -> None:
-    """Refuse total hours that the run has already reached; ``planned``: its configured hours."""
-    if hours > done * (1.0 + 1e-9):
-        return
-    if done < planned * (1.0 - 1e-9):
-        raise ConfigError(
-            f"{path} is at {done:.5g} h of {planned:g} h; --hours says how many it shall have in all, and must be "
-            f"above that, not {hours:g}, or be left out"
-        )
-    raise ConfigError(
-        f"{path} has finished its {planned:g} hours; to go on, say how many it shall have in all, rather than "
-        f"{hours:g}: --hours {2.0 * done:.2g}"
-    )
 
 
 def _object(path: Path) -> dict[str, Any] | None:

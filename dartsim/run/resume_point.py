@@ -125,8 +125,9 @@ def read_resume_point(store: Store, folder: Path | None) -> ResumePoint | None:
 
 
 def _segments(folder: Path, recorder: Mapping[str, Any]) -> list[list[Segment]]:
+    present = [{member: (state, None) for member, state in enumerate(states)} for states in recorder["states"]]
     found = read_segments(folder / SEGMENTS, until=recorder["time"])
-    return with_open_stays(found, recorder["states"], recorder["time"]) if found and "states" in recorder else []
+    return [own.tolist() for own in with_open_stays(found, present, recorder["time"])]
 
 
 def _members(scheduler: Mapping[str, Any]) -> set[int]:

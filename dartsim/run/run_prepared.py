@@ -16,7 +16,7 @@ from dartsim.core.ports import Store
 from dartsim.core.rng import Streams
 from dartsim.observe import Instrument, Recorder
 from dartsim.observe.recorder import report_preparing, shortest_period
-from dartsim.observe.status import status_text
+from dartsim.observe.status import waiting, waiting_text
 from dartsim.observe.timings import Timings
 from dartsim.real.loop import RunLoop
 from dartsim.real.processes import share_heap
@@ -141,7 +141,8 @@ async def build_here(
     )
     system = await build(context, store, resume_point)
     if isinstance(loop, SimLoop):
-        loop.explain = lambda: status_text(system.recorder.component_statuses())
+        statuses = system.recorder.component_statuses
+        loop.explain = lambda: waiting_text(waiting(status.as_json() for status in statuses()))
     return system
 
 

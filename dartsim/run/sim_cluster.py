@@ -194,6 +194,8 @@ def learner(prepared: PreparedRun, inner: Learner | None, control: ControlLoop |
     speed, optimizer = prepared.config.cluster.learner, prepared.config.trainer.optimizer
     parts = speed.ranks and UpdateParts(
         ranks=speed.ranks,
+        gpus=speed.gpus,
+        copies=speed.copies,
         minibatches=optimizer.minibatches * optimizer.epochs,
         max_tokens=optimizer.max_tokens,
         step_seconds=speed.step_seconds,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from dartsim.core.ports import Store
 from dartsim.core.words import plural
 from dartsim.curation import DataManager
 from dartsim.observe import ComponentStatus, DesktopState, EngineState, Recorder, StatusSource, TrainerState
@@ -40,7 +39,6 @@ class SystemStatus(StatusSource):
     pool: RolloutService
     data: DataManager
     trainer: Trainer
-    store: Store
 
     def __post_init__(self) -> None:
         self._details: Mapping[str, Callable[[int], str]] = {
@@ -55,7 +53,7 @@ class SystemStatus(StatusSource):
 
     @override
     def components(self) -> Sequence[ComponentStatus]:
-        return [self._sync_status(), self._data_status(), self._store_status()]
+        return [self._sync_status(), self._data_status()]
 
     def _slot(self, index: int) -> str:
         if index >= self.cluster.num_envs:
@@ -131,15 +129,4 @@ class SystemStatus(StatusSource):
             waits_for="attempts to end" if short else "the trainer to take a batch",
             woken_by="a slot that hands its attempt over" if short else "the trainer, when its update ends",
             detail=f"{waits.batch()}; {waits.running} attempts run, {waits.leased} are trained; {waits.admission()}",
-        )
-
-    def _store_status(self) -> ComponentStatus:
-        states = ", ".join(f"{number} {name!s}" for name, number in sorted(self.store.counts.items()) if number)
-        return ComponentStatus(
-            name="store",
-            state="open",
-            since=0.0,
-            waits_for="something to keep",
-            woken_by="an attempt that ends, a batch, an update",
-            detail=states or "nothing is kept yet",
         )

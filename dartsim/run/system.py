@@ -173,7 +173,7 @@ class System(ActingSystem):
             wait_state=TrainerState.WAIT_DATA if config.trainer.publish_wait == "batch" else TrainerState.WAIT_PUBLISH,
         )
         recorder.status_source = SystemStatus(
-            recorder=recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer, store=store
+            recorder=recorder, cluster=self.cluster, pool=self.pool, data=self.data, trainer=self.trainer
         )
         if resume_point is not None:
             resume_point.restore(self.data, recorder, tasks)

@@ -55,8 +55,8 @@ class Watch(Instrument):
         self._components: dict[str, Any] = {"as_of_seconds": 0.0, "components": []}
         self.interrupted = False
         """Whether the user stopped the run."""
-        self.ended_by_alarm: str | None = None
-        """The alarm that ended the run."""
+        self.failure: str | None = None
+        """Why the run failed, if it did."""
         self._verdict: str | None = None
 
     def __enter__(self) -> Self:
@@ -107,10 +107,11 @@ class Watch(Instrument):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         interrupted = self.interrupted or isinstance(error, (KeyboardInterrupt, SystemExit))
-        state = "interrupted" if interrupted else "finished" if error is None else "failed"
-        self._write(state, error)
+        if error is not None:
+            self.failure = redact(f"{type(error).__name__}: {error}")
+        self._write("interrupted" if interrupted else "failed" if self.failure else "finished")
 
-    def _write(self, state: str, error: BaseException | None = None) -> None:
+    def _write(self, state: str) -> None:
         """Write the status; a full disk does not end the run."""
         config, recorder = self._config, self._recorder
         status: dict[str, Any] = {
@@ -122,8 +123,7 @@ class Watch(Instrument):
             "clock": "virtual" if config.backend.virtual else "real",
             "run_seconds": 0.0 if recorder is None else round(max(recorder.now, self._checked), 3),
             "of_seconds": config.run.hours * 3600.0,
-            "error": None if error is None else redact(f"{type(error).__name__}: {error}"),
-            "ended_by_alarm": self.ended_by_alarm,
+            "error": self.failure,
             "verdict": self._verdict,
             "alarms": [] if recorder is None else [alarm.as_json() for alarm in recorder.alarms],
             "counts": {} if recorder is None else _counts(recorder),
@@ -145,5 +145,7 @@ def _counts(recorder: Recorder) -> dict[str, int]:
     shown = ("attempts", "trajectories", "updates", "trained_trajectories", "trained_turns")
     counts = {name: int(recorder.counts[name]) for name in shown}
     return counts | {
-        name: int(n) for name, n in sorted(recorder.counts.items()) if name.startswith(("dropped/", "fault/"))
+        name: int(n)
+        for name, n in sorted(recorder.counts.items())
+        if name.startswith(("dropped/", "fault/", "ending/cancelled"))
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import simpy
@@ -15,6 +16,7 @@ from simpy.events import NORMAL
 
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.event_heap import Timer
+from dartsim.sim.pause import Pause
 
 
 class BridgeEnvironment(SimEnvironment):
@@ -59,6 +61,9 @@ class BridgeEnvironment(SimEnvironment):
         timer = super().call_in(delay, fn, *args)
         self._arm()
         return timer
+
+    def wake_in(self, seconds: float, pause: Pause, wake: Callable[[Pause], object], context: Context) -> Timer:
+        return self.call_in(seconds, pause.set_result, None)
 
     def close(self) -> None:
         self.clear()

@@ -4,20 +4,20 @@ A job has nominal seconds (what it takes alone) and a demand in cores. All jobs 
 ``min(1, cores / sum of demands)``, so an uncontended job takes exactly its nominal seconds, and on a host
 with twice the demand it has cores for, everything takes twice as long.
 
-All jobs advance together, so each is described by the virtual time at which it finishes, the earliest is always next,
-and one armed timer per host is enough. The timer is lazy: a slower rate leaves it armed, and if it rings too early it
-is armed again.
+Until jobs contend, each waits for a timer of its own. From then on all advance together, so each is described by the
+virtual time at which it finishes, the earliest is always next, and one armed timer per host is enough. That timer is
+lazy: a slower rate leaves it armed, and if it rings too early it is armed again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dartsim.core.errors import ConfigError
+from dartsim.sim.pause import Pause
 
 if TYPE_CHECKING:
     from dartsim.sim.environment import SimEnvironment
@@ -47,18 +47,19 @@ class Completion(Protocol):
 class SharedCores:
     """Cores that all jobs of a host share.
 
-    Its states: *free* (demand within the cores, rate 1, virtual time is the clock less a constant lag) and
-    *contended* (rate below 1). The lag is zero until the first contention and again whenever no job is left,
-    so uncontended finish times are exact sums. Demands that are multiples of 1/1024 add up exactly too.
+    Its states: *calm* (no contention since it had no job; jobs have timers of their own), *free* (demand within the
+    cores, rate 1, virtual time is the clock less a constant lag) and *contended* (rate below 1). The lag is zero until
+    the first contention and again whenever no job is left, so uncontended finish times are exact sums. Demands that are
+    multiples of 1/1024 add up exactly too.
     """
 
     __slots__ = (
         "_armed",
-        "_create_future",
         "_done_core_seconds",
         "_heap",
         "_lag",
         "_number",
+        "_own",
         "_rate",
         "_ring_timer",
         "_since",
@@ -78,6 +79,7 @@ class SharedCores:
         self.demand = 0.0
         self.num_jobs = 0
         self._heap: list[CoreJob] = []
+        self._own: dict[int, CoreJob] = {}  # calm: the jobs, by number
         self._number = 0
         self._rate = 1.0
         self._lag = 0.0  # free: virtual time = now - lag
@@ -87,7 +89,6 @@ class SharedCores:
         self._ring_timer = self._ring  # bound once
         self._armed = math.inf
         self._done_core_seconds = 0.0
-        self._create_future: Callable[[], asyncio.Future[None]] | None = None  # the loop's method, once one runs
 
     @property
     def rate(self) -> float:
@@ -112,6 +113,8 @@ class SharedCores:
         """
         env = self.env
         now: float = env.now
+        if self._own:
+            self._end_calm(now)
         total = self.demand + demand
         self.num_jobs += 1
         if self._rate == 1.0 and total <= self.cores:
@@ -130,27 +133,50 @@ class SharedCores:
 
     async def run(self, seconds: float, demand: float) -> None:
         """Run a job to its end; if cancelled, it leaves the cores."""
-        create_future = self._create_future
-        if create_future is None:
-            create_future = self._create_future = asyncio.get_running_loop().create_future
-        future = create_future()
-        job = self.use(seconds, demand, future)
+        total = self.demand + demand
+        future: Any
+        if self._rate == 1.0 and total <= self.cores and not self._heap:
+            env = self.env
+            delay: float = env.delay(seconds)
+            future = Pause(env, delay)
+            self._number = number = self._number + 1
+            job = self._own[number] = [env.now + delay, number, demand, seconds, future]
+            self.demand = total
+            self.num_jobs += 1
+        else:
+            future = asyncio.get_running_loop().create_future()
+            job = self.use(seconds, demand, future)
         try:
             await future
         except BaseException:
             self.leave(job)
             raise
+        if job[_FUTURE] is not None:  # its own timer woke it
+            del self._own[job[_NUMBER]]
+            job[_FUTURE] = None
+            self.num_jobs -= 1
+            self._done_core_seconds += seconds * demand
+            self._set_demand(self.env.now, self.demand - demand)
 
     def leave(self, job: CoreJob) -> None:
         """Take a job off the cores; does nothing if it has finished or left."""
         if job[_FUTURE] is None:
             return
         job[_FUTURE] = None
+        self._own.pop(job[_NUMBER], None)
         now = self.env.now
         self.num_jobs -= 1
         left = job[_FINISH] - self._virtual_now(now)
         self._done_core_seconds += min(max(0.0, job[_SECONDS] - left), job[_SECONDS]) * job[_DEMAND]
         self._set_demand(now, self.demand - job[_DEMAND])
+        self._arm(now)
+
+    def _end_calm(self, now: float) -> None:
+        """Let all jobs wait for the host's timer."""
+        for job in self._own.values():
+            job[_FUTURE].hold()
+            heappush(self._heap, job)
+        self._own.clear()
         self._arm(now)
 
     def _ring(self) -> None:

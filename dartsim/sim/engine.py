@@ -3,8 +3,8 @@
 All running sequences advance together, one token per iteration, so one counter ``V`` of iterations serves all of them:
 a sequence that joins at ``V`` with ``n`` tokens to sample gets its last one at ``V + n - 1``, and a heap of these finds
 the next to finish. Between two changes of the batch only the context length changes, so the time of ``k`` iterations
-has a closed form, and the engine moves from change to change with **one armed timer**. Only iterations that prefill are
-separate events, because the requests they admit and the time they take depend on what has arrived when they start.
+has a closed form, and the engine moves from reply to reply with **one armed timer**. Iterations that prefill
+all that waits are no events either: unless somebody calls meanwhile, what follows them is known in advance.
 
 Times agree with a model of every iteration (``tests/sim/test_engine_accuracy.py``) until memory runs out: then this
 model admits a request only when the cache has space for its prompt and whole reply, while the reference preempts.
@@ -89,6 +89,8 @@ class FluidEngine:
 
     A plan is what the engine is doing: ``_steps`` iterations from ``_start`` to ``_end``. Its effects are applied when
     it ends. A plan with a chunk prefills and is one iteration long; one without decodes until the next completion.
+    ``_due`` is when the timer has to fire: at ``_end``, or, if the chunk has all that waits and completes no reply,
+    when the next reply completes. A call before then first applies the effects of the plans that have ended.
 
     Invariant: the cache reserved by admitted jobs never exceeds the profile's capacity.
     """
@@ -101,6 +103,7 @@ class FluidEngine:
         "_chunk",
         "_context",
         "_decode",
+        "_due",
         "_end",
         "_fire_timer",
         "_handle",
@@ -154,7 +157,7 @@ class FluidEngine:
         self._chunk: list[EngineJob] | None = None  # jobs prefilled by the running iteration
         self._part = 0  # tokens it prefills of the last of them
         self._planned = False
-        self._start = self._end = 0.0
+        self._start = self._end = self._due = 0.0
         self._steps = 0
         self._v = 0
         self._context = 0  # tokens in the context of the decoding jobs
@@ -187,6 +190,7 @@ class FluidEngine:
                 f"the cache of {self.profile.name} holds {self._capacity} tokens; a request of "
                 f"{prompt_tokens + output_tokens} could never run: shorten it"
             )
+        self._catch_up()
         number = self._num_submitted
         self._num_submitted = number + 1
         job = EngineJob(number, prompt_tokens, cached_tokens, images, output_tokens, done, payload)
@@ -197,7 +201,9 @@ class FluidEngine:
                 self._plan(now)
             elif now <= self._start:
                 self._plan(self._start)  # the iteration has not begun, so it can still admit the job
-            elif self._chunk is None and len(self._queue) == 1:
+            elif self._chunk is not None:
+                self._set(self._start, self._end, self._end)
+            elif len(self._queue) == 1:
                 self._cut(now)  # if others wait before it, nothing changes
         return job
 
@@ -208,6 +214,7 @@ class FluidEngine:
         """
         if job.state >= DONE:
             return False
+        self._catch_up()
         if job.state == DECODING:
             self._stop_at_boundary()
             self._heap.remove((job._last, job.id, job))
@@ -221,8 +228,12 @@ class FluidEngine:
         job.state = ABORTED
         if not self._queue and not self._heap:
             self._stop()
-        elif self._paused is None and self.env.now <= self._start:
+        elif self._paused is not None:
+            self._due = self._end
+        elif self.env.now <= self._start:
             self._plan(self._start)
+        else:
+            self._set(self._start, self._end, self._end)
         return True
 
     def abort_all(self) -> list[EngineJob]:
@@ -236,6 +247,7 @@ class FluidEngine:
 
     def forget(self) -> list[tuple[EngineJob, int]]:
         """Remove all jobs, as when requests are aborted; return each with the number of tokens generated so far."""
+        self._catch_up()
         v = self._v
         now = self.env.now if self._paused is None else self._paused
         if self._planned and self._chunk is None and self._heap and now > self._start:
@@ -246,6 +258,7 @@ class FluidEngine:
     def pause(self) -> None:
         """Freeze all progress, as while weights load with requests kept."""
         if self._paused is None:
+            self._catch_up()
             self._paused = self.env.now
             self._disarm()
 
@@ -260,7 +273,8 @@ class FluidEngine:
             self._plan(now)
             return
         # Rounding must not move the end into the past.
-        self._set(self._start + pause, max(now, self._end + pause))
+        end = max(now, self._end + pause)
+        self._set(self._start + pause, end, end)
         if now <= self._start:
             self._plan(self._start)
         elif self._chunk is None and self._queue:
@@ -307,17 +321,14 @@ class FluidEngine:
         if self._queue:
             chunk: list[EngineJob] = []
             left = self._budget - num_decode
-            take = 0
+            take = todo = 0
             for job in self._queue:
                 if job.state == WAITING and not self._admit(job):
                     break
                 chunk.append(job)
                 todo = job._left
                 take = todo if todo < left else left
-                before = job.prompt_tokens - todo
-                seconds += take * (before + 0.5 * (take + 1)) * self._pair_seconds
-                if job.images:
-                    seconds += _images_touched(job, before, take) * self._image_seconds
+                seconds = self._with_prefill(seconds, job, todo, take)
                 left -= take
                 if not left:
                     break
@@ -327,28 +338,76 @@ class FluidEngine:
                 self._steps = 1
                 num_seqs = num_decode + len(chunk)
                 seconds += self._base[self._budget - left] + num_seqs * self._sequence_seconds
-                self._set(start, start + seconds)
+                end = start + seconds
+                complete = len(chunk) == len(self._queue)
+                self._set(start, end, self._first_reply(end, chunk, todo - take) if complete else end)
                 return
         self._chunk = None
         if heap:
             self._steps = steps = heap[0][0] - self._v
-            growth = 0.5 * num_decode * self._kv_seconds * (steps - 1)
-            self._set(start, start + steps * (seconds + self._decode[num_decode] + growth))
+            end = start + self._decode_seconds(num_decode, self._context, steps)
+            self._set(start, end, end)
         else:
             self._stop()
 
-    def _set(self, start: float, end: float) -> None:
-        """Let the plan run from ``start`` to ``end``; a timer armed for earlier stays and rearms itself."""
+    def _first_reply(self, end: float, chunk: list[EngineJob], left: int) -> float:
+        """Return when a reply completes first, if no call changes anything.
+
+        Args:
+            end: End of the chunk.
+            chunk: Its jobs, all that wait.
+            left: Tokens of the chunk's last job that are prefilled after it.
+        """
+        num_decode = len(self._heap)
+        context = self._context + num_decode
+        steps = self._heap[0][0] - self._v if num_decode else chunk[0].output_tokens
+        last = chunk[-1]
+        for job in chunk:
+            if job is not last or not left:
+                num_decode += 1
+                context += job.prompt_tokens + 1
+                if job.output_tokens < steps:
+                    steps = job.output_tokens
+        steps -= 1
+        while left and (steps or not num_decode):
+            take = min(left, self._budget - num_decode)
+            seconds = self._with_prefill(context * self._kv_seconds, last, left, take)
+            end += seconds + (self._base[num_decode + take] + (num_decode + 1) * self._sequence_seconds)
+            context += num_decode
+            left -= take
+            steps -= 1
+            if not left:
+                steps = min(steps, last.output_tokens - 1) if num_decode else last.output_tokens - 1
+                num_decode += 1
+                context += last.prompt_tokens + 1
+        return end + self._decode_seconds(num_decode, context, steps) if steps else end
+
+    def _with_prefill(self, seconds: float, job: EngineJob, left: int, take: int) -> float:
+        """Add the time of prefilling the first ``take`` of a job's ``left`` tokens."""
+        before = job.prompt_tokens - left
+        seconds += take * (before + 0.5 * (take + 1)) * self._pair_seconds
+        if job.images:
+            seconds += _images_touched(job, before, take) * self._image_seconds
+        return seconds
+
+    def _decode_seconds(self, num_decode: int, context: int, steps: int) -> float:
+        """Return the time of iterations that only decode; ``context`` is that of the first."""
+        growth = 0.5 * num_decode * self._kv_seconds * (steps - 1)
+        return steps * (context * self._kv_seconds + self._decode[num_decode] + growth)
+
+    def _set(self, start: float, end: float, due: float) -> None:
+        """Let the plan run from ``start`` to ``end``; a timer armed for before ``due`` stays and rearms itself."""
         self._planned = True
         self._start = start
         self._end = end
+        self._due = due
         handle = self._handle
         if handle is not None:
-            if self._armed <= end:
+            if self._armed <= due:
                 return
             handle.cancel()
-        self._armed = end
-        self._handle = self.env.call_at(end, self._fire_timer)
+        self._armed = due
+        self._handle = self.env.call_at(due, self._fire_timer)
 
     def _admit(self, job: EngineJob) -> bool:
         """Reserve cache for a waiting job; return whether there was space."""
@@ -362,16 +421,15 @@ class FluidEngine:
 
     def _fire(self) -> None:
         """Apply the effects of the plan that ends now, make the next plan, and report finished jobs."""
-        end = self._end
-        self._handle = None
-        if self._armed < end:  # the plan was moved to later after the timer was armed
-            self._set(self._start, end)
+        if self._armed < self._due:  # the plan was moved to later after the timer was armed
+            self._handle = None
+            self._set(self._start, self._end, self._due)
             return
-        heap = self._heap
-        self._v = v = self._v + self._steps
-        self._context += self._steps * len(heap)
-        if self._chunk is not None:
-            self._finish_chunk(self._chunk, v)
+        self._catch_up()
+        self._handle = None
+        end = self._end
+        self._finish_plan()
+        heap, v = self._heap, self._v
         done: list[EngineJob] | None = None
         while heap and heap[0][0] <= v:
             job = heappop(heap)[2]
@@ -388,6 +446,19 @@ class FluidEngine:
         if done is not None:
             for job in done:
                 job._done(job)
+
+    def _catch_up(self) -> None:
+        """Go on with the plans that follow chunks which have ended since the last call."""
+        while self._end < self._due and self._end <= self.env.now and self._paused is None:
+            self._finish_plan()
+            self._plan(self._end)
+
+    def _finish_plan(self) -> None:
+        """Count the plan's tokens, and turn its prefilled jobs into decoding ones."""
+        self._v += self._steps
+        self._context += self._steps * len(self._heap)
+        if self._chunk is not None:
+            self._finish_chunk(self._chunk, self._v)
 
     def _finish_chunk(self, chunk: list[EngineJob], v: int) -> None:
         """Turn the jobs whose prompts are complete into decoding ones; each gets its first token."""
@@ -424,7 +495,7 @@ class FluidEngine:
             self._steps = steps
             self._end = boundary
             if self._paused is None:
-                self._set(self._start, boundary)
+                self._set(self._start, boundary, boundary)
 
     def _boundary(self, now: float) -> tuple[int, float]:
         """Return which iteration of a decode-only plan runs at ``now``, counted from 1, and when it ends.
@@ -457,6 +528,7 @@ class FluidEngine:
         self._disarm()
         self._planned = False
         self._chunk = None
+        self._due = self._end
         self._v = 0  # keeps the counter small; no job refers to it
 
 

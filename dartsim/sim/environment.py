@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
 
 import simpy
 from simpy.core import EmptySchedule, Infinity
 from simpy.events import NORMAL
 
 from dartsim.core.errors import Forbidden
-from dartsim.sim.event_heap import EventHeap
+from dartsim.sim.event_heap import EventHeap, Timer
+
+if TYPE_CHECKING:
+    from dartsim.sim.pause import Pause
 
 
 class SimEnvironment(EventHeap, simpy.Environment):
@@ -34,6 +38,12 @@ class SimEnvironment(EventHeap, simpy.Environment):
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0.0) -> None:
         """Let a SimPy event happen after ``delay`` seconds."""
         self.call_with_priority(self._now + delay, priority, self._happen, event)
+
+    def wake_in(self, seconds: float, pause: Pause, wake: Callable[[Pause], object], context: Context) -> Timer:
+        """Call ``wake(pause)`` as a callback of the loop after ``seconds``."""
+        loop: Any = self.loop
+        timer: Timer = loop.call_later(seconds, wake, pause, context=context)
+        return timer
 
     def _happen(self, event: Any) -> None:
         callbacks, event.callbacks = event.callbacks, None

@@ -18,6 +18,7 @@ from dartsim.core.errors import ConfigError
 from dartsim.core.words import plural
 from dartsim.sim.cores import SharedCores
 from dartsim.sim.environment import SimEnvironment, wait
+from dartsim.sim.pause import Pause
 
 MIB_PER_GIB = 1024
 
@@ -123,12 +124,7 @@ class SimHost:
 
     async def idle(self, seconds: float) -> None:
         """Wait without using cores; if cancelled, leave no timer."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.cores.env.call_in(seconds, _complete, future)
-        try:
-            await future
-        finally:
-            timer.cancel()
+        await Pause(self.cores.env, seconds)
 
     def fits(self, memory_gib: float) -> int | None:
         """Return how many desktops of this size fit in total; None: no limit."""
@@ -138,11 +134,6 @@ class SimHost:
 
     def __repr__(self) -> str:
         return f"<SimHost {self.name}: {self.cores.cores} cores, {self.memory_gib} GiB>"
-
-
-def _complete(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def mib(memory_gib: float) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapreplace
+from heapq import heappop, heapreplace
+from itertools import chain
 
 from dartsim.core.ports import Learner
 from dartsim.core.types import Batch, Trajectory, UpdateResult, Weights
@@ -61,10 +62,16 @@ class UpdateTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateParts:
-    """Times an update part by part: ranks share the sequences of each gradient step, and wait for the slowest.
+    """Times an update part by part: ranks share its sequences, and wait for the slowest in each gradient step.
+
+    The whole update is balanced, as verl does it: each GPU's part has as many sequences as any other and about as many
+    tokens, in their order. A rank has the parts of its GPUs, one after the other, and cuts them into gradient steps,
+    which therefore are not balanced, unless each is a part or more.
 
     Attributes:
         ranks: Number of ranks.
+        gpus: GPUs of all ranks; if ranks have no equal number of them, each rank counts as one.
+        copies: Sequences that each given one stands for.
         minibatches: Gradient steps of an update.
         max_tokens: Tokens of a micro-batch; a longer sequence is alone.
         step_seconds: Fixed time of a gradient step.
@@ -75,6 +82,8 @@ class UpdateParts:
     """
 
     ranks: int
+    gpus: int = 1
+    copies: int = 1
     minibatches: int = 1
     max_tokens: int = 8_192
     step_seconds: float = 0.0
@@ -85,23 +94,47 @@ class UpdateParts:
 
     def seconds(self, lengths: Sequence[int]) -> float:
         """Return the time of an update of sequences of these lengths, in their order."""
-        size = -(-len(lengths) // self.minibatches) or 1
-        return sum(self._step(lengths[start : start + size]) for start in range(0, len(lengths), size))
+        shares = self._shares([length for length in lengths for _ in range(self.copies)])
+        steps = range(self.minibatches)
+        return sum(self._step([_slice(share, step, self.minibatches) for share in shares]) for step in steps)
 
-    def _step(self, lengths: Sequence[int]) -> float:
-        """Return the time of a gradient step; the longest sequences are placed first, each on the least busy rank."""
-        busy = [(0.0, rank, 0) for rank in range(self.ranks)]
-        for length in sorted(lengths, reverse=True):
-            seconds, rank, tokens = busy[0]
-            seconds += length * self.token_seconds + length * (length + 1) / 2 * self.pair_seconds
-            heapreplace(busy, (seconds, rank, tokens + length))
-        micros = max(1, max(-(-tokens // self.max_tokens) for _, _, tokens in busy))
-        longest = max(seconds for seconds, _, _ in busy) * (1.0 + (self.stages - 1) / micros)
+    def _shares(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Return the lengths of each rank; the longest are placed first, each in the part with fewest tokens."""
+        parts = self.gpus if self.gpus % self.ranks == 0 and len(lengths) >= self.gpus else self.ranks
+        room = -(-len(lengths) // parts)
+        found: list[list[int]] = [[] for _ in range(parts)]
+        tokens = [(0, part) for part in range(parts)]
+        for number in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+            total, part = tokens[0]
+            found[part].append(number)
+            if len(found[part]) < room:
+                heapreplace(tokens, (total + lengths[number], part))
+            else:
+                heappop(tokens)
+        ordered = [[lengths[number] for number in sorted(part)] for part in found]
+        each = parts // self.ranks
+        return [list(chain(*ordered[start : start + each])) for start in range(0, parts, each)]
+
+    def _step(self, ranks: Sequence[Sequence[int]]) -> float:
+        """Return the time of a gradient step of these lengths on each rank; 0 if there are none."""
+        if not any(ranks):
+            return 0.0
+        micros = max(1, max(-(-sum(lengths) // self.max_tokens) for lengths in ranks))
+        pairs = (sum(length * (length + 1) for length in lengths) / 2 for lengths in ranks)
+        busy = (
+            sum(lengths) * self.token_seconds + pair * self.pair_seconds
+            for lengths, pair in zip(ranks, pairs, strict=True)
+        )
+        longest = max(busy) * (1.0 + (self.stages - 1) / micros)
         return self.step_seconds + max(longest, micros * self.micro_seconds)
 
     def of(self, batch: Batch) -> float:
         """Return the time of a batch's update; each trajectory is one sequence, its first prompt and all replies."""
         return self.seconds([_sequence(each) for group in batch.groups for each in group.trajectories])
+
+
+def _slice(share: Sequence[int], step: int, steps: int) -> Sequence[int]:
+    return share[step * len(share) // steps : (step + 1) * len(share) // steps]
 
 
 def _sequence(trajectory: Trajectory) -> int:

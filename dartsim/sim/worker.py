@@ -20,6 +20,7 @@ from dartsim.sim.control_loop import ControlLoop
 from dartsim.sim.engine import EngineJob, FluidEngine
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.measured_engines import BatchEngine, SharedEngine
+from dartsim.sim.pause import Pause
 from dartsim.sim.prompts import PromptModel
 from dartsim.sim.surrogate import ReplyPolicy
 
@@ -250,24 +251,16 @@ def _fail(job: EngineJob, fault: WorkerFault) -> None:
 class DelayedSession:
     """A session whose requests reach the pool after a latency."""
 
-    __slots__ = ("_create_future", "_env", "_inner", "_seconds")
+    __slots__ = ("_env", "_inner", "_seconds")
 
     def __init__(self, inner: Session, env: SimEnvironment, seconds: float) -> None:
         self._inner = inner
         self._env = env
         self._seconds = seconds
-        self._create_future = asyncio.get_running_loop().create_future
 
     async def generate(self, request: Request) -> Reply:
-        # A timer of the world costs half as much as asyncio.sleep, and a perturbed world may stretch it.
         env = self._env
-        arrival = self._create_future()
-        timer = env.call_in(env.delay(self._seconds), _complete_arrival, arrival)
-        try:
-            await arrival
-        except BaseException:
-            timer.cancel()
-            raise
+        await Pause(env, env.delay(self._seconds))  # a perturbed world may stretch it
         return await self._inner.generate(request)
 
     def close(self) -> None:
@@ -284,8 +277,3 @@ class DelayedService:
 
     def session(self, attempt: Attempt, track: Track) -> Session:
         return DelayedSession(self._inner.session(attempt, track), self._env, self._seconds)
-
-
-def _complete_arrival(arrival: asyncio.Future[None]) -> None:
-    if not arrival.done():
-        arrival.set_result(None)

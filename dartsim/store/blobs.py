@@ -1,8 +1,7 @@
-"""``BlobStore``: screenshots and accessibility trees as content-addressed files.
+"""``BlobStore``: screenshots as content-addressed files.
 
     <folder>/ab/ab12….png     SHA-256 of shape and pixels; a picture shown twice is one file
     <folder>/ef/ef56….png     SHA-256 of a desktop's own PNG file, stored as received and decoded by readers
-    <folder>/cd/cd34….xml.z   SHA-256 of the text, compressed
 
 A file appears whole or not at all: it is written under another name and then renamed. Readers verify the hash, so
 a damaged file is detected.
@@ -15,9 +14,8 @@ import errno
 import os
 import re
 import shutil
-import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -31,8 +29,7 @@ from dartsim.core.png import Screenshot, decode_png, png_of
 
 PARTIAL = ".partial"
 PICTURE = ".png"
-TEXT = ".xml.z"
-_NAME = re.compile(r"[0-9a-f]{64}(\.png|\.xml\.z)")
+_NAME = re.compile(r"[0-9a-f]{64}\.png")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RESERVE_BYTES = 64 * 2**20
 """Disk space that screenshots leave for the database."""
@@ -73,7 +70,7 @@ class FileUses:
 
 
 class BlobStore:
-    """Stores arrays and texts as files. Only ``prepare`` may go on during other calls.
+    """Stores screenshots as files. Only ``prepare`` may go on during other calls.
 
     Args:
         folder: Created if missing.
@@ -107,32 +104,30 @@ class BlobStore:
             StoreFull: If the disk is full.
             StoreFault: If the disk failed.
         """
-        name = self._put(self._name(picture), lambda: png_of(picture))
+        name = self._name(picture)
+        self._uses.by_rows((name,))
+        self.remove(())
+        if not self._path(name).exists():
+            self._new(name, png_of(picture))
         self._move(picture, name)
         return name
 
-    def put_text(self, text: str) -> str:
-        return self._put(*_text_file(text))
+    async def prepare(self, picture: Any) -> None:
+        """Write the file of a picture in a thread, ahead of ``put``.
 
-    async def prepare(self, picture: Any, text: str | None = None) -> None:
-        """Write the files of a picture and its text in a thread, ahead of ``put``.
-
-        If the picture is garbage-collected before it is put, the next ``put`` removes them. Errors as ``put``.
+        If the picture is garbage-collected before it is put, the next ``put`` removes the file. Errors as ``put``.
         """
-        await asyncio.to_thread(self._prepare, picture, text)
+        await asyncio.to_thread(self._prepare, picture)
         # Another picture's file may have been removed as this one found it. No file is removed meanwhile: all that
         # remove files run on this thread.
         if self._path(name := self._name(picture)).exists():
             self._move(picture, name)
 
-    def _prepare(self, picture: Any, text: str | None) -> None:
-        files: list[tuple[str, Callable[[], bytes]]] = [(self._name(picture), lambda: png_of(picture))]
-        if text is not None:
-            files.append(_text_file(text))
-        for name, data in files:
-            self._uses.by_picture(name, picture)
-            if not self._path(name).exists():
-                self._new(name, data())
+    def _prepare(self, picture: Any) -> None:
+        name = self._name(picture)
+        self._uses.by_picture(name, picture)
+        if not self._path(name).exists():
+            self._new(name, png_of(picture))
 
     def get(self, name: str) -> Any:
         """Return the screenshot with this name, as it was put.
@@ -152,15 +147,6 @@ class BlobStore:
         if f"{picture_digest(picture)}{PICTURE}" != name:
             raise self._torn(name, "other pixels than were kept")
         return picture
-
-    def get_text(self, name: str) -> str:
-        try:
-            data = zlib.decompress(self._read(name))
-        except zlib.error as error:
-            raise self._torn(name, str(error)) from None
-        if f"{sha256(data).hexdigest()}{TEXT}" != name:
-            raise self._torn(name, "another text than was kept")
-        return data.decode("utf-8", "surrogatepass")
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files to which no row refers: at once, or when no picture needs them any more."""
@@ -195,13 +181,6 @@ class BlobStore:
             return known[1]
         name = f"{picture_digest(picture)}{PICTURE}"
         self._names[key] = (ref(picture, lambda _: self._names.pop(key, None)), name)
-        return name
-
-    def _put(self, name: str, data: Callable[[], bytes]) -> str:
-        self._uses.by_rows((name,))
-        self.remove(())
-        if not self._path(name).exists():
-            self._new(name, data())
         return name
 
     def _move(self, picture: Any, name: str) -> None:
@@ -254,12 +233,6 @@ class BlobStore:
         if (self.folder / name[:2]).is_symlink():
             raise TornFile(f"{self.folder / name[:2]} is a link")
         return self.folder / name[:2] / name
-
-
-def _text_file(text: str) -> tuple[str, Callable[[], bytes]]:
-    """Return the name of a text's file, and a function that returns its content."""
-    data = text.encode("utf-8", "surrogatepass")
-    return f"{sha256(data).hexdigest()}{TEXT}", lambda: zlib.compress(data, 6)
 
 
 def picture_digest(picture: Any) -> str:

@@ -21,7 +21,7 @@ from dartsim.core.errors import LayoutUnknown, StoreFault, StoreFull
 
 DATABASE_FILE, SCREENS_FOLDER, CHECKPOINTS_FOLDER = "run.db", "screens", "checkpoints"
 """File and folder names in a run directory."""
-LAYOUT = 3
+LAYOUT = 4
 """Version of these tables: increase it whenever they change."""
 TABLES = {
     "tasks": "task TEXT PRIMARY KEY, instruction TEXT NOT NULL, domain TEXT NOT NULL, spec TEXT NOT NULL",

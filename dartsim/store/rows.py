@@ -27,15 +27,6 @@ from dartsim.core.types import (
 )
 from dartsim.store.blobs import BlobStore
 
-
-class TurnFiles(NamedTuple):
-    """Names of the files with a turn's screenshot and accessibility tree; None if it has none."""
-
-    screenshot: str | None = None
-    tree: str | None = None
-
-
-NO_FILES = TurnFiles()
 _ARRAYS = ("<i4", "<f4", "<f4")
 """Types of tokens, log-probabilities and entropies."""
 _HEAD = struct.Struct("<II")
@@ -47,8 +38,8 @@ def task_row(task: Task) -> tuple[str, ...]:
     return task.id, json.dumps(task.instruction), task.domain, json.dumps(task.spec, default=_plain)
 
 
-def trajectory_row(trajectory: Trajectory, files: Sequence[TurnFiles], state: str) -> tuple[Any, ...]:
-    """Return a trajectory as a row, in the order of the table's columns."""
+def trajectory_row(trajectory: Trajectory, screens: Sequence[str | None], state: str) -> tuple[Any, ...]:
+    """Return a trajectory as a row, in the order of the table's columns; ``screens``: the files of its screenshots."""
     attempt, reward = trajectory.attempt, trajectory.reward
     return (
         attempt.id,
@@ -67,7 +58,7 @@ def trajectory_row(trajectory: Trajectory, files: Sequence[TurnFiles], state: st
         trajectory.newest_version,
         trajectory.started,
         trajectory.finished,
-        pack_turns(trajectory, files),
+        pack_turns(trajectory, screens),
         state,
         *(None, None, None),
     )
@@ -104,18 +95,18 @@ def score_record(text: str) -> ScoreRecord:
     return ScoreRecord(**data, metrics=metrics)
 
 
-def pack_turns(trajectory: Trajectory, files: Sequence[TurnFiles]) -> bytes:
+def pack_turns(trajectory: Trajectory, screens: Sequence[str | None]) -> bytes:
     """Return turns as a checksum, JSON, and arrays, whose lengths are in the JSON."""
     task_instruction = trajectory.attempt.task.instruction
     turns: list[Sequence[Any]] = []
     arrays: list[bytes] = []
-    for turn, names in zip(trajectory.turns, files, strict=True):
+    for turn, screen in zip(trajectory.turns, screens, strict=True):
         reply, instruction = turn.reply, turn.observation.instruction
         values = (reply.tokens, reply.logprobs, reply.entropies)
         turns.append((
             *reply[:6],
             [None if value is None else len(value) for value in values],
-            *names,
+            screen,
             None if instruction == task_instruction else instruction,
         ))  # fmt: skip
         arrays += [_pack_array(value, dtype) for value, dtype in zip(values, _ARRAYS, strict=True) if value is not None]
@@ -150,10 +141,9 @@ def unpack_turns(data: bytes | None) -> tuple[list[Any], bytes]:
     return json.loads(body[:length]), body[length:]
 
 
-def files_of(data: bytes) -> Iterator[str]:
-    """Yield the names of the files that packed turns refer to."""
-    for turn in unpack_turns(data)[0]:
-        yield from filter(None, turn[7:9])
+def screens_of(data: bytes) -> Iterator[str]:
+    """Yield the names of the screenshots that packed turns refer to."""
+    return filter(None, (turn[7] for turn in unpack_turns(data)[0]))
 
 
 class UnpackedTurn(NamedTuple):
@@ -178,7 +168,7 @@ def unpacked_turns(data: bytes | None) -> Iterator[UnpackedTurn]:
     """
     turns, arrays = unpack_turns(data)
     at = 0
-    for action, version, _, worker, prompt_tokens, response_tokens, lengths, screenshot, _, _ in turns:
+    for action, version, _, worker, prompt_tokens, response_tokens, lengths, screenshot, _ in turns:
         values: list[Any] = []
         for length, dtype in zip(lengths, _ARRAYS, strict=True):
             array = None if length is None else np.frombuffer(arrays, dtype, length, at)
@@ -193,8 +183,8 @@ def unpacked_turns(data: bytes | None) -> Iterator[UnpackedTurn]:
 def _turns(data: bytes | None, instruction: str, blobs: BlobStore | None) -> Iterable[Turn]:
     turns, arrays = unpack_turns(data)
     at = 0
-    for *numbers, lengths, screenshot, tree, shown in turns:
-        if blobs is None and (screenshot or tree):
+    for *numbers, lengths, screenshot, shown in turns:
+        if blobs is None and screenshot:
             raise TornRecord("its screenshots are in another place")
         values: list[Any] = []
         for length, dtype in zip(lengths, _ARRAYS, strict=True):
@@ -203,7 +193,6 @@ def _turns(data: bytes | None, instruction: str, blobs: BlobStore | None) -> Ite
         observation = Observation(
             blobs.get(screenshot) if blobs and screenshot else None,
             instruction if shown is None else shown,
-            blobs.get_text(tree) if blobs and tree else None,
         )
         yield Turn(observation, Reply(*numbers, *values))
 

@@ -53,7 +53,7 @@ from dartsim.store.database import (
 from dartsim.store.load import Torn, load_successes, load_trajectories
 from dartsim.store.memory import MemoryStore
 from dartsim.store.recovery import plan_recovery, untrained_attempts
-from dartsim.store.rows import NO_FILES, TurnFiles, files_of, task_row, trajectory_row
+from dartsim.store.rows import screens_of, task_row, trajectory_row
 
 MAX_CHANGES = 2_000
 COLLECTED = "collected"
@@ -113,7 +113,7 @@ class SqlStore(Store):
             folder: The run directory.
             durable: Write each step at once and flush it to disk, so that it survives a loss of power. Worthwhile
                 where an attempt takes minutes.
-            screenshots: Whether screenshots and accessibility trees are kept.
+            screenshots: Whether screenshots are kept.
             checkpoints: Whether the learner writes checkpoints.
             keep_turns: See the class.
         """
@@ -152,7 +152,7 @@ class SqlStore(Store):
             (last,) = execute('SELECT ifnull(max("update"), 0) FROM updates').fetchone()
             for attempt, turns in execute("SELECT attempt, turns FROM trajectories WHERE turns IS NOT NULL"):
                 with suppress(StoreFault):  # torn; reported when it is loaded
-                    self._name(attempt, files_of(turns))
+                    self._name(attempt, screens_of(turns))
         self.states = MemoryStore(
             {attempt: TrajectoryState(state) for attempt, state, _ in rows},
             judged=frozenset(attempt for attempt, _, ready in rows if ready is not None),
@@ -171,7 +171,7 @@ class SqlStore(Store):
 
     @property
     @override
-    def prepare_files(self) -> Callable[[Any, str | None], Awaitable[None]] | None:
+    def prepare_files(self) -> Callable[[Any], Awaitable[None]] | None:
         return None if self.blobs is None else self.blobs.prepare
 
     @override
@@ -297,25 +297,17 @@ class SqlStore(Store):
         )
 
     def _add(self, trajectory: Trajectory, state: str) -> None:
-        files = [NO_FILES] * len(trajectory.turns)
+        screens: list[str | None] = [None] * len(trajectory.turns)
         if self.blobs is not None and not self._suspended:
-            files = [
-                self._put(turn.observation.screenshot, turn.observation.accessibility_tree) for turn in trajectory.turns
-            ]
+            seen = [turn.observation.screenshot for turn in trajectory.turns]
+            screens = [None if screenshot is None else self.blobs.put(screenshot) for screenshot in seen]
         attempt, task = trajectory.attempt.id, trajectory.attempt.task
-        self._name(attempt, (name for names in files for name in names if name))
+        self._name(attempt, filter(None, screens))
         if task.id not in self._tasks:
             self._tasks.add(task.id)
             self._write("INSERT INTO tasks VALUES (?, ?, ?, ?)", task_row(task))
-        row = trajectory_row(trajectory, files, state)
+        row = trajectory_row(trajectory, screens, state)
         self._write(f"INSERT INTO trajectories VALUES ({', '.join('?' * len(row))})", row)
-
-    def _put(self, screenshot: Any, tree: str | None) -> TurnFiles:
-        assert self.blobs is not None
-        return TurnFiles(
-            None if screenshot is None else self.blobs.put(screenshot),
-            None if tree is None else self.blobs.put_text(tree),
-        )
 
     def _name(self, attempt: int, names: Iterable[str]) -> None:
         """Record the file names of a trajectory."""

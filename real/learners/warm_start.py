@@ -36,7 +36,6 @@ class WarmStart:
             spare the model from learning where to look while it learns what it sees.
         batch: Turns a step, at least; an episode is not divided.
         learning_rate: AdamW's, after a warmup of a tenth of the steps; it falls to a tenth by a cosine.
-        max_grad_norm: Longer gradients are clipped to this.
         max_tokens: Tokens of a micro-batch.
         seed: Seed of the order of demonstrations.
     """
@@ -45,7 +44,6 @@ class WarmStart:
     present_steps: int = 0
     batch: int = 64
     learning_rate: float = 1e-3
-    max_grad_norm: float = 1.0
     max_tokens: int = 2_048
     seed: int = 0
 
@@ -123,7 +121,7 @@ def _imitate(vlm: Vlm, episodes: Sequence[list[Example]], steps: int, settings: 
             loss = -logprobs.sum() / count
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
-        torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _rate_share(step, steps)
         optimizer.step()

@@ -205,15 +205,14 @@ class VmClient:
             files={"file_data": (name, data)},
         )
 
-    async def open_file(self, path: str, *, seconds: float | None = None) -> str:
+    async def open_file(self, path: str, *, seconds: float) -> str:
         """Open a file with its application and wait for a window with its name, ``seconds`` at most.
 
         Raises:
             VmMissing: If there is no such file.
             ActionUncertain: If no such window came; a dialog may be in its way.
         """
-        limit = self.timeouts.open_file if seconds is None else seconds
-        return await self._act("/setup/open_file", replies.text, seconds=limit, json={"path": path})
+        return await self._act("/setup/open_file", replies.text, seconds=seconds, json={"path": path})
 
     async def activate_window(self, name: str, *, strict: bool = False, by_class: bool = False) -> str:
         """Bring a window to the front; OSWorld's server does not tell whether there is one."""

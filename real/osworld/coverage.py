@@ -65,7 +65,6 @@ class CoverageVerdict:
     task: Task
     by: ScoredBy
     why: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     missing: tuple[Need, ...] = ()
     internet: tuple[Need, ...] = ()
 
@@ -113,10 +112,6 @@ class Coverage:
         """Return why tasks cannot run here, by ``domain/id``."""
         fine = {TaskState.RUNS, TaskState.INTERNET} if self.internet else {TaskState.RUNS}
         return {verdict.name: "; ".join(verdict.reasons) for verdict in self.verdicts if verdict.state not in fine}
-
-    def notes(self) -> dict[str, str]:
-        """Return the ignored parts of tasks, by ``domain/id``."""
-        return {verdict.name: "; ".join(verdict.notes) for verdict in self.verdicts if verdict.notes}
 
     def reasons(self, by: ScoredBy) -> dict[str, int]:
         """Return the obstacles to scoring, the most frequent first, with the number of tasks."""
@@ -179,15 +174,10 @@ def _verdict(task: Task, facts: ScorerFacts | None, folder: Path | None = None) 
                 local_file(name, [folder])
     except (FetchFailed, TaskFileError) as exc:
         return CoverageVerdict(task, ScoredBy.UNSUPPORTED, (str(exc),))
-    notes = tuple(
-        f"OSWorld ignores the option {option} of {part}"
-        for part in outside
-        for option in sorted(part.options & IGNORED_OPTIONS.get(part.name, frozenset()))
-    )
     lacking = () if facts is None else tuple(f"{part}: {lacks}" for part in outside if (lacks := _lacks(part, facts)))
     if lacking:
-        return CoverageVerdict(task, ScoredBy.UNSUPPORTED, lacking, notes)
-    return CoverageVerdict(task, ScoredBy.DESKTOP_ENV if outside else ScoredBy.BUILTIN, tuple(map(str, outside)), notes)
+        return CoverageVerdict(task, ScoredBy.UNSUPPORTED, lacking)
+    return CoverageVerdict(task, ScoredBy.DESKTOP_ENV if outside else ScoredBy.BUILTIN, tuple(map(str, outside)))
 
 
 def _check(task: Task) -> list[EvaluatorPart]:

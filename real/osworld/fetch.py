@@ -289,7 +289,6 @@ class DesktopAddress:
         width: Pixels.
         height: Pixels.
         password: Of the desktop's user, for ``{CLIENT_PASSWORD}``.
-        vlc_password: Of VLC's web interface.
         token: That the server wants; "" for none.
     """
 
@@ -299,7 +298,6 @@ class DesktopAddress:
     width: int = 1920
     height: int = 1080
     password: str = "password"
-    vlc_password: str = "password"
     token: str = field(default="", repr=False)
 
     def expand_placeholders(self, command: str | Sequence[str]) -> str | list[str]:

@@ -32,7 +32,6 @@ class TaskListCheck:
         num_internet: Those of them that need the internet.
         problems: Why the others will not, by ``domain/id``.
         refused: Problems that end the run with an error instead of excluding the task.
-        notes: Ignored parts of tasks that will run, by ``domain/id``.
         scorer: The evaluator; None if it could not be queried and is assumed to be complete.
         scorer_problem: Why it could not be queried.
         scorer_differs: How it differs from the evaluators beside the tasks.
@@ -43,7 +42,6 @@ class TaskListCheck:
     num_internet: int
     problems: Mapping[str, str]
     refused: tuple[str, ...]
-    notes: Mapping[str, str]
     scorer: str | None = None
     scorer_problem: str = ""
     scorer_differs: str = ""
@@ -84,7 +82,6 @@ def check_list(config: Config) -> TaskListCheck:
         num_internet=found.states()[TaskState.INTERNET] if settings.internet else 0,
         problems=problems,
         refused=tuple(refused),
-        notes={name: note for name, note in found.notes().items() if name not in problems},
         scorer=None if facts is None else facts.scorer,
         scorer_problem=scorer_problem,
         scorer_differs="" if facts is None else other_version(Path(settings.folder), facts.scorer),
@@ -100,13 +97,7 @@ def supported_tasks(config: Config, tasks: Sequence[Task], facts: ScorerFacts | 
     """
     folder = None if config.tasks.folder is None else Path(config.tasks.folder)
     found = coverage(tasks, facts, folder=folder, offer=offered(config))
-    for name, note in found.notes().items():
-        logger.info("%s: %s", name, note)
-    if (
-        facts is not None
-        and config.tasks.folder
-        and (differs := other_version(Path(config.tasks.folder), facts.scorer))
-    ):
+    if facts is not None and folder is not None and (differs := other_version(folder, facts.scorer)):
         logger.warning("%s", differs)
     problems = found.problems()
     if not problems:

@@ -42,7 +42,6 @@ class Timeouts:
         execute: A command; more than the 120 s after which OSWorld's server gives up by itself and says so.
         accessibility: The accessibility tree (LibreOffice Calc's has taken 50 on a slow desktop).
         file: A file down or up.
-        open_file: Until the window of an opened file shows (OSWorld's server waits up to 1800).
         other: Everything else.
     """
 
@@ -51,7 +50,6 @@ class Timeouts:
     execute: float = 130.0
     accessibility: float = 60.0
     file: float = 120.0
-    open_file: float = 120.0
     other: float = 20.0
 
 

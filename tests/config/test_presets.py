@@ -6,9 +6,6 @@ from dartsim.config import Config, load, preset, presets
 from dartsim.config.sections.trainer import ObjectiveConfig
 from dartsim.config.settings import valid_keys
 
-SYSTEM = ("rollout", "cluster", "tasks", "run")
-"""What the three presets of DART share: the headline run's cluster and workload."""
-
 
 def leaves(tree, place=""):
     """Return the settings of a tree by dotted name."""
@@ -20,13 +17,6 @@ def leaves(tree, place=""):
 def differences(first: Config, second: Config) -> set[str]:
     one, other = leaves(first.model_dump()), leaves(second.model_dump())
     return {name.lstrip(".") for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-
-
-@pytest.mark.parametrize("name", ["dart", "dart-released", "dart-measured"])
-def test_the_three_of_dart_have_one_system(name):
-    measured, config = load("dart-measured"), load(name)
-    for section in SYSTEM:
-        assert getattr(config, section) == getattr(measured, section), section
 
 
 GPUS = ("1gpu", "8gpu", "16gpu")
@@ -64,29 +54,6 @@ def test_dart_is_the_paper_s_method():
     assert curation.pool.enabled
     assert (curation.selection.rule, curation.selection.share) == ("high_entropy", 0.8)
     assert (config.policy.max_images, config.policy.max_texts) == (5, 35)
-
-
-def test_what_the_paper_s_preset_and_the_released_one_differ_in_is_known():
-    """Every difference between the two columns of docs/learning.md, and no other."""
-    assert differences(load("dart"), load("dart-released")) == {
-        "preset",
-        *(f"curation.attempts.{key}" for key in ("rule", "min_group_size", "threshold")),
-        "curation.turn_limit.rule",
-        "curation.pool.choice",
-        *(f"curation.selection.{key}" for key in ("rule", "share")),
-        "curation.groups.min_size",
-        "curation.groups.drop_equal",
-        "curation.staleness.measured_by",
-        "trainer.objective.ratio",
-        "trainer.objective.clip_low",
-        "trainer.objective.missing",
-        "trainer.objective.advantage.spread",
-        "trainer.objective.advantage.epsilon",
-        "trainer.objective.advantage.lone_sample",
-        "trainer.optimizer.learning_rate",
-        "trainer.optimizer.weight_decay",
-        "trainer.optimizer.max_grad_norm",
-    }
 
 
 @pytest.mark.parametrize("name", sorted(presets()))

@@ -4,8 +4,6 @@ import asyncio
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.core.types import Drop
 from dartsim.curation import CachePressure, EngineCaches
@@ -92,25 +90,6 @@ def test_two_looks_in_a_second_are_one(ruled):
     assert one.bound == 20
 
 
-@given(
-    first=st.integers(1, 2000),
-    seen=st.lists(
-        st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 1.0), st.integers(0, 50), st.integers(0, 50), st.booleans()),
-        max_size=80,
-    ),
-)
-def test_it_never_leaves_its_limits_and_never_rises_under_pressure(ruled, first, seen):
-    one, now = ruled(first=first), 0.0
-    for seconds, share, waiting, ended, all_run in seen:
-        now += seconds
-        before = one.bound
-        for _ in range(ended):
-            one.rule.attempt_ended()
-        one.look(now, one.bound if all_run else one.bound // 2, CachePressure(share, waiting, 10))
-        assert 1 <= one.bound <= 1024
-        assert one.bound <= before or share < 0.6
-
-
 async def soon():
     for _ in range(5):
         await asyncio.sleep(0)
@@ -163,22 +142,3 @@ async def test_full_caches_give_the_youngest_groups_up(made):
         data.finish(made.ended(attempt))
     data.close()
     data.ledger.check()
-
-
-@pytest.mark.parametrize("share", [0.1, 0.95])
-async def test_it_always_goes_on(made, share):
-    """However full the caches are, one attempt may run, and so the run never stops."""
-    engines = Engines(4)
-    engines.now = CachePressure(share)
-    data = made.make(num_envs=4, admission=made.admission("cache_use", caches=engines.caches))
-    ended: list[int] = []
-    data.withdraw = ended.append
-    asked = await asking(data, range(4))
-    for _ in range(20):
-        attempt = next(a for a in answered(asked) if a.id in data.ledger.running)
-        slot = next(slot for slot, one in enumerate(asked) if one.done() and one.result() is attempt)
-        data.finish(made.ended(attempt, None if attempt.id in ended else 1.0))
-        asked[slot] = (await asking(data, [slot]))[0]
-        await asyncio.sleep(2.0)
-    assert data.ledger.admitted >= 20
-    data.close()

@@ -6,7 +6,7 @@ import pytest
 
 from dartsim.config.sections.curation import GroupsConfig
 from dartsim.core.errors import InvariantViolated, StoreFull
-from dartsim.core.types import Drop, Ending, TrajectoryState, UpdateResult, Weights
+from dartsim.core.types import Drop, Ending, UpdateResult, Weights
 from dartsim.curation import GroupFilter, SuccessPool
 from dartsim.observe import DesktopState
 from dartsim.store.memory import MemoryStore
@@ -101,26 +101,6 @@ async def test_waiting_for_room_and_for_one_s_unit_are_told_apart(made):
 # -- units ----------------------------------------------------------------------------------------
 
 
-async def test_the_slots_of_a_unit_start_together(made):
-    data = made.make(num_envs=4, unit="task", attempts=2)
-    attempts = await admitted(data, range(4))
-    data.finish(made.ended(attempts[0]))
-    again = start(data.admit(0))
-    await soon()
-    assert not again.done()
-    data.finish(made.ended(attempts[2]))
-    other = start(data.admit(2))
-    await soon()
-    assert (again.done(), other.done()) == (False, False)
-    data.finish(made.ended(attempts[1]))
-    partner = await data.admit(1)
-    assert {(await again).group, partner.group} == {2}
-    assert not other.done()
-    data.finish(made.ended(attempts[3]))
-    await data.admit(3)
-    assert (await other).group == 3
-
-
 async def test_a_batch_is_sampled_in_waves_if_there_are_fewer_slots(made):
     """Two slots, four attempts a batch: both end before two others start; then all wait for the version."""
     data = made.make(num_envs=2, unit="batch", attempts=4, admission=ahead(made))
@@ -185,14 +165,6 @@ async def test_a_cancelled_attempt_is_always_tried_again(made):
 
 
 # -- batches --------------------------------------------------------------------------------------
-
-
-async def test_a_masked_attempt_has_no_reward_to_learn_from(made):
-    rule = made.attempts_rule("by_success", group_size=3, min_group_size=1, max_replacements=0)
-    data = made.make(rule=rule, attempts=3, tasks=made.TASKS[:1])
-    await fill(data, made, [[None, 1.0, 1.0]])
-    again = await admitted(data, range(3))
-    assert [a.group for a in again] == [1, 1, 2]  # of what always succeeded, two attempts are enough
 
 
 async def fill(data, made, rewards, versions=(0,)):
@@ -365,36 +337,6 @@ async def test_admission_can_end_before_the_run_does(made):
     data.published(1)
     assert await data.admit(0) is None
     assert data.ledger.admitted == 2
-
-
-async def test_an_attempt_that_ends_with_the_run_makes_no_room_for_another(made):
-    data = made.make(attempts=1, admission=ahead(made))
-    running = await data.admit(0)
-    start(data.admit(1))
-    await soon()
-    data.end_admission()
-    data.finish(made.ended(running, None, ending=Ending.CANCELLED))
-    assert data.ledger.admitted == 1
-
-
-async def test_closing_accounts_for_everything(made):
-    store = MemoryStore()
-    data = made.make(batch=(1, 1), store=store, max_replacements=0)
-    await fill(data, made, [[0.0, 1.0]] * 3)
-    await train(data)
-    leased = await data.next_batch()
-    half = await admitted(data, range(2))
-    data.finish(made.ended(half[0]))
-    data.close()
-    data.ledger.check()
-    assert (data.ledger.trained, data.ledger.leased, data.ledger.dropped, len(data.ledger.running)) == (2, 2, 3, 1)
-    data.finish(made.ended(half[1], None))
-    data.release(leased)
-    data.ledger.check()
-    assert (data.ledger.trained, data.ledger.leased, data.ledger.dropped, len(data.ledger.running)) == (2, 0, 6, 0)
-    assert store.reasons == {Drop.UNUSED: 5, Drop.MASKED: 1}
-    assert store.counts[TrajectoryState.RECORDED] == 0
-    assert await data.next_batch() is None
 
 
 @pytest.mark.parametrize("ending", [1.0, None])

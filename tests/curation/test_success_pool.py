@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.config.sections.curation import PoolConfig
 from dartsim.core.types import Attempt, Batch, Ending, Group, Observation, Reply, SuccessSource, Task, Trajectory, Turn
@@ -107,35 +105,6 @@ def test_a_group_that_did_not_fail_throughout_is_not_rescued():
     pool = SuccessPool()
     with pytest.raises(ValueError, match=r"failures is rescued, got \[0.0, 0.5\]"):
         pool.rescue([played(1, 0.0), played(2, 0.5)])
-
-
-history = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 0.5, 1.0, None]), st.booleans()), max_size=30)
-
-
-@given(history, st.integers(1, 3), st.sampled_from(["newest", "least_used"]), st.integers(1, 8))
-def test_a_rescued_group_keeps_its_size_and_has_exactly_one_success_of_its_task(
-    events: list[tuple[str, float | None, bool]], max_per_task: int, choice: Any, size: int
-):
-    pool = SuccessPool(PoolConfig(choice=choice), max_per_task=max_per_task)
-    num_rescued = 0
-    for number, (task, reward, ask) in enumerate(events):
-        pool.learn([played(number, reward, task=task, group=number)], now=float(number))
-        if not ask:
-            continue
-        group = failed(group=100 + number, finished=tuple(range(size)), task=task)
-        rescue = pool.rescue(group)
-        if rescue is None:
-            assert not any(t == task and r == 1.0 for t, r, _ in events[: number + 1])
-            continue
-        num_rescued += 1
-        assert len(rescue.trajectories) == size
-        assert [t.reward for t in rescue.trajectories].count(1.0) == 1
-        assert {t.attempt.task.id for t in rescue.trajectories} == {task}
-        assert rescue.replaced not in rescue.trajectories
-    assert all(len(pool.stored(task)) <= max_per_task for task in "ab")
-    asked = sum(ask for _, _, ask in events)
-    assert pool.counts["rescued"] + pool.counts["none_stored"] == asked
-    assert num_rescued == pool.counts["rescued"]
 
 
 def test_a_run_s_own_newest_successes_can_be_taken_along():

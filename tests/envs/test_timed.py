@@ -15,7 +15,6 @@ from dartsim.envs.base import DONE, WAIT
 from dartsim.envs.simulated import SOLVE_ACTION, WORK_ACTION, SimDesktop
 from dartsim.envs.timed import TimedProvider
 from dartsim.sim import run_virtual
-from dartsim.sim.bridge import BridgeEnvironment
 from dartsim.sim.env_profiles import OSWORLD, EnvTiming
 from dartsim.sim.host import SimHost
 from dartsim.sim.latency import Constant
@@ -209,29 +208,6 @@ def test_misuse_is_not_taken_for_a_fault():
     run_virtual(main())
 
 
-def test_an_environment_from_make_is_timed_with_its_wrappers():
-    class Shout(gymnasium.ObservationWrapper):
-        def observation(self, observation):
-            return {**observation, "instruction": observation["instruction"].upper()}
-
-    def make():
-        return Shout(gymnasium.make("dartsim/SimDesktop-v0", width=8, height=4, accessibility=True))
-
-    async def main():
-        provider, _ = cluster(make_env=make)
-        env = await provider.start(0)
-        observation = await env.reset(TASK, seed=0)
-        results = [await env.step(action) for action in (SOLVE_ACTION, DONE)]
-        return observation, results, await env.evaluate()
-
-    observation, results, score = run_virtual(main())
-    assert observation.instruction == "SAVE IT."
-    assert observation.screenshot.shape == (4, 8, 3)
-    assert observation.accessibility_tree == "<desktop-frame/>"
-    assert [result.over for result in results] == [False, True]
-    assert score == 1.0
-
-
 def test_a_foreign_environment_is_scored_by_its_last_reward():
     class Foreign(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(0, 255, (2, 2, 3), np.uint8)
@@ -331,60 +307,3 @@ def test_a_cancelled_call_gives_everything_back(lives, cores, starts):
         assert now() - before == pytest.approx(5.0)
 
     run_virtual(main())
-
-
-@given(st.floats(0, 22), st.booleans())
-def test_a_cancelled_call_leaves_the_cores_and_the_start_slot_at_that_moment(moment, crowded):
-    async def main():
-        provider, host = cluster(2, cores=1 if crowded else 64)
-        started = []
-
-        async def live():
-            env = await provider.start(0)
-            started.append(env)
-            await env.reset(TASK, seed=0)
-            for _ in range(6):
-                await env.step(WORK_ACTION)
-            await env.evaluate()
-            await env.reset(TASK, seed=1)
-
-        task = asyncio.create_task(live())
-        asyncio.get_running_loop().call_later(moment, task.cancel)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert now() == moment
-        assert (host.starts.count, host.cores.num_jobs, host.cores.demand) == (0, 0, 0.0)
-        assert host.memory.capacity - host.memory.level == (2048 if started else 0)
-        for env in started:
-            closing = asyncio.create_task(env.close())
-            await asyncio.sleep(1)
-            closing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await closing
-        assert now() == pytest.approx(moment + len(started))
-        assert_free(host)
-
-    run_virtual(main())
-
-
-def test_it_runs_on_a_real_loop_too():
-    async def main():
-        loop = asyncio.get_running_loop()
-        env = BridgeEnvironment(loop, speed=10_000)
-        host = SimHost(env, cores=2, memory_gib=4)
-        timing = replace(TIMING, settle_seconds=60)
-        provider = TimedProvider(desktop, timing, [host], num_envs=1, rng=np.random.default_rng(0))
-        started = await provider.start(0)
-        await started.reset(TASK, seed=0)
-        await started.step(SOLVE_ACTION)
-        await started.step(DONE)
-        score = await started.evaluate()
-        await started.close()
-        elapsed = env.now
-        assert_free(host)
-        env.close()
-        return score, elapsed
-
-    score, elapsed = asyncio.run(main())
-    assert score == 1.0
-    assert elapsed >= 5 + 2 + 60 + 1 + 3 + 8

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments.study import Experiment, cell, markdown, rows_of
+from experiments.study import Experiment, cell, json_text, markdown, rows_of
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,8 @@ def test_a_study_adds_options_and_may_record_under_another_name(tmp_path, monkey
 def test_quick_figures_are_not_recorded():
     with pytest.raises(SystemExit, match="leave --quick out"):
         study().run(["--quick", "--record"])
+
+
+def test_floats_have_six_digits_and_integers_all():
+    value = {"rate": 123.4567891, "small": 1.23456789e-9, "seed": 1234567890123, "hash": "1234567.891", "yes": True}
+    assert json.loads(json_text(value)) == {**value, "rate": 123.457, "small": 1.23457e-9}

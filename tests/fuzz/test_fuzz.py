@@ -20,7 +20,7 @@ from dartsim.fuzz.space import STORED, config_of, drawn_kinds, long_case, of_fie
 from dartsim.observe.perfetto import perfetto
 from experiments.planted_bugs import MUTATIONS
 
-TRIED = {"rollout.start_tries": 3, "rollout.request_tries": 3, "curation.attempts.max_replacements": 2}
+TRIED = {"rollout.request_tries": 3, "curation.attempts.max_replacements": 2}
 
 # Found by the search, and mended since: what was wrong, and the case as it was made simple.
 FOUND = {
@@ -390,8 +390,8 @@ def test_the_folder_of_a_failure_is_the_same_to_the_byte(tmp_path):
     assert set(files[0]) == {
         "config.toml",
         "events.jsonl",
-        "idle.json",
         "segments.bin",
+        "status.json",
         "summary.json",
     }
     facts = json.loads(files[0]["summary.json"])

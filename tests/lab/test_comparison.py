@@ -52,6 +52,8 @@ def test_cost_is_what_was_provisioned_for_a_thousand_trained_turns():
     assert found["desktop_hours_per_1000_turns"] == pytest.approx(38 / 3)
     assert found["gpu_hours_per_1000_turns"] == pytest.approx(4 / 3)
     assert found["hours_to_updates"] == 1.25
+    lent = {**SUMMARY, "engine_shares": {"off": 0.25}}
+    assert comparison_figures(lent)["gpu_hours_per_1000_turns"] == pytest.approx(1.0), "while it is an engine's"
     assert comparison_figures(SUMMARY, [0.5], updates=2)["hours_to_updates"] is None
     assert comparison_figures({**SUMMARY, "trained_turns_per_minute": 0.0})["gpu_hours_per_1000_turns"] is None
 

@@ -100,7 +100,7 @@ def hostile(copied: Path, tmp_path: Path) -> Path:
     with (copied / ATTEMPTS).open("a") as file:
         file.write('{"attempt": [1]}\n[]\n{"dropped": 3, "time": "x"}\n' + "[" * 100_000 + '\n{"update": null}\n')
     turn = [HOSTILE, 0, 0, 0, 1, 1, [None] * 3]
-    text = json.dumps([[*turn, f"{screen}.png", None, None] for screen in SCREENS]).encode()
+    text = json.dumps([[*turn, f"{screen}.png", None] for screen in SCREENS]).encode()
     with closing(sqlite3.connect(copied / "run.db")) as database:
         database.execute("UPDATE tasks SET instruction = ?", (json.dumps(HOSTILE),))
         for attempt, turns in ((1, b"no turns"), (2, struct.pack("<II", zlib.crc32(text), len(text)) + text)):

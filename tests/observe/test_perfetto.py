@@ -1,8 +1,7 @@
-"""The Perfetto trace of a run's folder, read back: slices that do not overlap, and arrows from attempt to update."""
+"""The Perfetto trace of a run's folder, read back: slices that do not overlap, with their attempts."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from itertools import pairwise
 from math import inf
@@ -12,7 +11,7 @@ import pytest
 
 from dartsim.config import load
 from dartsim.core.errors import ConfigError
-from dartsim.observe.perfetto import FLOW, perfetto
+from dartsim.observe.perfetto import perfetto
 from dartsim.observe.recording import read_attempts, read_segments
 from dartsim.run.execute import execute
 
@@ -29,11 +28,7 @@ class Slice(NamedTuple):
 
 
 class TraceFile:
-    """A strict reader of the Chrome trace format, by the rules of the standard viewer.
-
-    Slices of a track must not overlap; an arrow has one beginning and one end, in the order of their times, and each of
-    its points lies in a slice of its track.
-    """
+    """A strict reader of the Chrome trace format: slices of a track must not overlap."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         assert set(content) == {"displayTimeUnit", "traceEvents"}
@@ -41,15 +36,13 @@ class TraceFile:
         self.threads: dict[Track, str] = {}
         self.slices: dict[Track, list[Slice]] = defaultdict(list)
         self.seconds: Counter[tuple[str, str]] = Counter()
-        points: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for event in content["traceEvents"]:
-            self._read(event, points)
+            self._read(event)
         for slices in self.slices.values():
             slices.sort(key=lambda found: found.start)
             assert all(before.end <= after.start for before, after in pairwise(slices)), "slices overlap"
-        self.flows = [self._flow(events) for events in points.values()]
 
-    def _read(self, event: dict[str, Any], points: dict[int, list[dict[str, Any]]]) -> None:
+    def _read(self, event: dict[str, Any]) -> None:
         track = event["pid"], event["tid"]
         kind = event["ph"]
         if kind == "M":
@@ -58,28 +51,12 @@ class TraceFile:
             elif event["name"] == "thread_name":
                 assert track not in self.threads, "a thread is named twice"
                 self.threads[track] = event["args"]["name"]
-        elif kind == "X":
+        else:
+            assert kind == "X"
             assert isinstance(event["ts"], int)
             assert event["dur"] > 0
             self.slices[track].append(Slice(event["ts"], event["ts"] + event["dur"], event["name"], event["args"]))
             self.seconds[event["cat"], event["name"]] += event["dur"] / 1e6
-        else:
-            assert event["name"] == event["cat"] == FLOW
-            points[event["id"]].append(event)
-
-    def _flow(self, events: list[dict[str, Any]]) -> tuple[tuple[str, Slice], tuple[str, Slice]]:
-        start, end = events
-        assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
-        assert start["ts"] <= end["ts"]
-        return self._bound(start), self._bound(end)
-
-    def _bound(self, event: dict[str, Any]) -> tuple[str, Slice]:
-        """Return the track's name and the slice that a point binds to."""
-        slices = self.slices[event["pid"], event["tid"]]
-        place = bisect_right(slices, event["ts"], key=lambda found: found.start) - 1
-        assert place >= 0, "a point before the first slice"
-        assert slices[place].start <= event["ts"] < slices[place].end, "a point outside of all slices"
-        return self.threads[event["pid"], event["tid"]], slices[place]
 
 
 @pytest.fixture(scope="module")
@@ -107,14 +84,10 @@ def test_slices_last_as_long_as_the_recorded_stays(folder, read):
         assert found == pytest.approx(sum(end - start for *_, start, end in own), abs=0.1)
 
 
-def test_arrows_lead_from_each_trained_attempt_to_its_update(folder, read):
-    trained = Counter(row.update for row in read_attempts(folder / "attempts.jsonl").values() if row.update is not None)
-    arrows = Counter(int(end.name.removeprefix("update ")) for _, (_, end) in read.flows)
-    assert arrows == trained
-    for (slot, start), (track, end) in read.flows:
-        assert slot.startswith("slot ")
-        assert (track, end.args["attempts"]) == ("updates", trained[int(end.name.removeprefix("update "))])
-        assert start.args["attempt"] >= 0
+def test_slices_of_desktops_name_the_attempt_that_was_played(folder, read):
+    played = read_attempts(folder / "attempts.jsonl")
+    named = {found.args["attempt"] for slices in read.slices.values() for found in slices if "task" in found.args}
+    assert {number for number, row in played.items() if row.columns.num_turns} <= named <= set(played)
 
 
 def test_a_run_without_stays_has_no_trace(tmp_path):

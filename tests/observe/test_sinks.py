@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -28,7 +29,7 @@ def sink_run(folder, **more):
 
 
 def write(sink):
-    with sink:
+    with closing(sink):
         for record in RECORDS:
             sink.update_finished(record)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dartsim.observe import ComponentStatus, DesktopState, EngineState, Recorder, StatusSource, TrainerState
 from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS
-from dartsim.observe.status import status_text
+from dartsim.observe.status import waiting, waiting_text
 
 
 class Clock:
@@ -45,6 +45,6 @@ def test_components_have_their_state_since_when_and_their_particulars():
     assert found["slot 1"].detail == "slot 1 is full"
     assert found["engine 0"].waits_for == "new weights to be loaded"
     assert found["trainer"].woken_by == "a group that becomes eligible"
-    text = status_text(recorder.component_statuses())
+    text = waiting_text(waiting(status.as_json() for status in recorder.component_statuses()))
     assert "slot 0" not in text, "what is off waits for nothing"
     assert "trainer: waiting for data since 30.0 s, waits for a batch" in text

@@ -32,9 +32,7 @@ def success(task: Task, screens: list[int], *, scored: bool = True, tokens: int 
         own = [rng.standard_normal(tokens).astype(np.float32) if scored else None for _ in range(2)]
         words = rng.integers(0, 400, tokens)
         reply = Reply(f"click {number}", 7 + number, 7, 0, 50, tokens, words, *own)
-        turns.append(
-            Turn(Observation(picture(screen), seen.get("instruction", task.instruction), seen.get("tree")), reply)
-        )
+        turns.append(Turn(Observation(picture(screen), seen.get("instruction", task.instruction)), reply))
     attempt = Attempt(12, task, 3, 1, seed=99, turn_limit=30, version=6)
     return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 5.0, 9.0)
 
@@ -60,7 +58,7 @@ def assert_same(found: Trajectory, written: Trajectory):
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    written = [success(TASKS[0], [1, 2]), success(TASKS[2], [2]), success(TASKS[0], [3], tree="<a/>", instruction="do")]
+    written = [success(TASKS[0], [1, 2]), success(TASKS[2], [2]), success(TASKS[0], [3], instruction="do")]
     pool = write(tmp_path, *written)
     found = read_pool(pool, TASKS, writes=MEANING)
     assert found.unknown == ()

@@ -76,14 +76,13 @@ def test_every_screen_of_a_turn_is_on_disk_when_its_attempt_is_scored(tmp_path, 
     monkeypatch.setattr("dartsim.store.blobs.png_of", None)
     for one in shown[:3]:
         blobs.put(one.screenshot)
-        blobs.put_text(one.accessibility_tree)
 
 
 async def test_the_desktop_does_not_wait_for_it():
     """The first screen is kept while the attempt acts; its score comes when all are."""
     go_on, order = asyncio.Event(), []
 
-    async def keep(picture, text):
+    async def keep(picture):
         await go_on.wait()
         order.append("kept")
 
@@ -105,7 +104,7 @@ async def test_the_desktop_does_not_wait_for_it():
 
 @pytest.mark.filterwarnings("error")
 def test_a_screen_that_cannot_be_kept_is_not_the_desktop_s_fault():
-    async def keep(picture, text):
+    async def keep(picture):
         raise OSError("no room")
 
     assert len(asyncio.run(played(keep))) == 4

@@ -15,9 +15,9 @@ from dartsim.rollout import EnvCluster, Rollout
 from dartsim.sim import run_virtual
 
 
-def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, rest_seconds=300.0, **config):
+def make(fakes, source, provider, *, num_envs=1, service=None, limits=None, **options):
     recorder = fakes.recorder(num_envs)
-    cluster = EnvCluster(provider, RolloutConfig(num_envs=num_envs, **config), recorder, rest_seconds=rest_seconds)
+    cluster = EnvCluster(provider, RolloutConfig(num_envs=num_envs), recorder, **options)
     service = service or fakes.Sessions(actions=["click", "DONE"])
     return Rollout(cluster, service, source, limits=limits or LimitsConfig(), recorder=recorder), cluster, recorder
 

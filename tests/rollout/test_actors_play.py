@@ -166,33 +166,3 @@ def test_cancelling_comes_through_at_once_and_closes_the_session(fakes, moment):
         assert task.cancelled() or moment >= 14.0
 
     run_virtual(main())
-
-
-FAULTS = st.sampled_from([EnvBroken("x"), TimeoutError(), ScoreUnavailable("x")])
-SECONDS = st.sampled_from([1.0, 20.0, 100.0])
-
-
-@given(
-    faults=st.dictionaries(st.sampled_from(["reset", "step", "evaluate"]), FAULTS, max_size=2),
-    actions=st.lists(st.sampled_from(["click", "DONE", "FAIL", WorkerFault("x")]), max_size=4),
-    seconds=st.tuples(SECONDS, SECONDS, SECONDS, SECONDS),
-    lease=st.sampled_from([30.0, 200.0, 1000.0]),
-)
-def test_an_attempt_has_a_reward_exactly_if_nothing_failed(fakes, faults, actions, seconds, lease):
-    if isinstance(faults.get("step"), ScoreUnavailable) or isinstance(faults.get("reset"), ScoreUnavailable):
-        faults = {}  # no desktop raises this there
-
-    async def main():
-        reset, step, evaluate, request = seconds
-        desktop = fakes.Desktop(reset=reset, step=step, evaluate=evaluate, faults=faults, score=0.25)
-        session = fakes.Session(actions, seconds=request)
-        limits = LimitsConfig(
-            setup_seconds=60.0, request_seconds=50.0, step_seconds=40.0, evaluate_seconds=30.0, lease_seconds=lease
-        )
-        trajectory, _ = await run(fakes, desktop, session, limits=limits)
-        assert trajectory.reward in (None, 0.25)
-        if trajectory.reward is not None:
-            assert not faults
-            assert trajectory.finished <= lease
-
-    run_virtual(main())

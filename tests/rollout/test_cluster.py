@@ -15,9 +15,9 @@ from dartsim.sim import run_virtual
 FAILED = EnvStartFailed("no display")
 
 
-def make(fakes, provider, *, num_envs=1, **config):
+def make(fakes, provider, *, num_envs=1, start_tries=3, **config):
     recorder = fakes.recorder(num_envs)
-    cluster = EnvCluster(provider, RolloutConfig(num_envs=num_envs, **config), recorder)
+    cluster = EnvCluster(provider, RolloutConfig(num_envs=num_envs, **config), recorder, start_tries=start_tries)
     return cluster, recorder
 
 

@@ -247,7 +247,7 @@ def by_share(**parameters):
 
 
 def test_the_share_follows_the_waits():
-    rule = by_share(share=0.4, step_up=0.05, step_down=0.03)
+    rule = by_share(share=0.4, step_down=0.03)
     assert rule.recall_at(Cycle(0, 0, 100)) == 40
     assert rule.recall_at(Cycle(1, 0, 100, waited_groups=10, waited_seconds=500.0)) == 45
     assert rule.recall_at(Cycle(2, 0, 100)) == 42
@@ -257,9 +257,9 @@ def test_the_share_follows_the_waits():
 
 
 def test_it_lends_only_if_the_lacking_groups_take_longer_than_the_switch():
-    rule = by_share(share=0.5, step_up=0.0, step_down=0.0, window=2)
+    rule = by_share(share=0.45, step_down=0.0)
     slow = Cycle(1, 45, 100, waited_groups=10, waited_seconds=100.0, switch_seconds=90.0)
     assert rule.recall_at(slow) == 0  # five groups take 50 s
     assert rule.recall_at(Cycle(2, 40, 100, switch_seconds=10.0)) == 50  # ten take 100 s; switches took 50 s
-    assert rule.recall_at(Cycle(3, 40, 100, switch_seconds=10.0)) == 50  # the first switch is forgotten
+    assert rule.recall_at(Cycle(3, 45, 100, switch_seconds=10.0)) == 50  # five take 50 s; switches took 37 s
     assert rule.recall_at(Cycle(4, 60, 100)) == 0

@@ -3,14 +3,11 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.core.errors import WorkerFault
 from dartsim.core.types import Request
 from dartsim.observe import DesktopState
 from dartsim.rollout import LockstepService
-from dartsim.sim import run_virtual
 
 
 class Pool:
@@ -134,61 +131,3 @@ async def test_who_is_cancelled_in_the_instant_in_which_a_turn_starts_is_not_wai
     await staying
     assert leaving.cancelled()
     assert clients.replies == {0: [], 1: [3.0, 6.0]}
-
-
-class Watched(LockstepService):
-    """Checks the rule at the start of every turn: all that are live take part, and no other request is under way."""
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.turns = []
-
-    def _start_if_full(self):
-        turn, members, live = self.gathering, self.gathering.members, self.live
-        super()._start_if_full()
-        if self.gathering is not turn:
-            assert members == live > 0
-            assert not self._inner.asking
-            self.turns.append(members)
-
-
-TIMES = st.integers(0, 12)
-
-
-@given(
-    plans=st.lists(
-        st.fixed_dictionaries(
-            {
-                "comes": TIMES,
-                "turns": st.integers(0, 4),
-                "acting": st.integers(0, 3),
-                "asks": st.lists(st.one_of(st.integers(0, 3), st.none()), min_size=4, max_size=4),
-                "cancelled": st.one_of(st.none(), st.integers(0, 25)),
-            }
-        ),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_nobody_takes_two_turns_while_another_takes_none_and_nothing_ever_hangs(fakes, plans):
-    async def main():
-        clients = Clients(fakes, len(plans), lambda number, turn: plans[number]["asks"][turn])
-        clients.service = Watched(clients.pool)
-        loop = asyncio.get_running_loop()
-
-        async def run(number, plan):
-            await asyncio.sleep(plan["comes"])
-            await clients.play(clients.session(number), number, plan["turns"], plan["acting"])
-
-        tasks = [loop.create_task(run(number, plan)) for number, plan in enumerate(plans)]
-        for task, plan in zip(tasks, plans, strict=True):
-            if plan["cancelled"] is not None:
-                loop.call_at(plan["cancelled"], task.cancel)
-        await asyncio.wait(tasks)  # Stalled if somebody is waited for who will not come
-        for task in tasks:
-            assert task.cancelled() or isinstance(task.exception(), (WorkerFault, type(None)))
-        assert (clients.service.live, clients.service.gathering.members) == (0, 0)
-        assert clients.pool.asking == set()
-        assert sum(clients.service.turns) >= sum(len(times) for times in clients.replies.values())
-
-    run_virtual(main())

@@ -6,17 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.config.sections.desktop import DesktopConfig
 from dartsim.config.sections.rollout import RolloutConfig
-from dartsim.core.errors import EnvBroken, EnvFault, EnvStartFailed, EnvStartTimedOut, ScoreUnavailable
+from dartsim.core.errors import EnvBroken, EnvStartFailed, EnvStartTimedOut, ScoreUnavailable
 from dartsim.core.snapshots import snapshot_key
 from dartsim.core.types import Observation, StepResult, Task
 from dartsim.rollout.revert import RevertingProvider, changed_share
 from dartsim.rollout.snapshot_library import SnapshotLibrary
-from dartsim.sim import run_virtual
 from dartsim.testing.ports import check_snapshots
 
 TASKS = [Task(f"task-{number}", "Do it.", domain="even" if number % 2 == 0 else "odd") for number in range(5)]
@@ -297,50 +294,6 @@ async def test_all_desktops_are_closed_though_one_hangs():
     await made.close_all()
     assert (made.counts["fault/close"], loop.time() - began) == (1, 120.0)
     assert not hosts.live
-
-
-PLANS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 3), st.none() | st.floats(0.0, 90.0)), max_size=24
-)
-
-
-@given(
-    PLANS,
-    st.sampled_from(["snapshot", "fork"]),
-    st.integers(1, 3),
-    st.sampled_from([0.2, 0.3, 0.5]),
-    st.lists(st.booleans(), max_size=60),
-)
-def test_no_attempt_sees_another_and_bounds_hold(plan, mode, num_hosts, max_gib, faults):
-    """The fake desktops check that an attempt begins with its own set-up; slots play side by side."""
-    luck = iter(faults)
-    hosts = Hosts(num_hosts=num_hosts, size=100 * MIB, fault=lambda call: next(luck, False))
-    tasks = [*TASKS[:4], replace(TASKS[4], spec={"revert": "boot"})]
-    made = provider(hosts, revert=mode, states_gib=max_gib)
-    scores = []
-
-    async def serve(slot):
-        for wanted, task, steps, patience in plan:
-            if wanted != slot:
-                continue
-            try:
-                async with asyncio.timeout(patience):
-                    scores.append(await attempt(made, slot, tasks[task], steps))
-            except (EnvFault, TimeoutError):
-                pass  # masked
-            for host in range(num_hosts):
-                condemned = {state.name for state in made.library(f"host-{host}")._discarded}
-                num_kept = sum(name == f"host-{host}" and key not in condemned for name, key in hosts.kept)
-                assert num_kept * hosts.size <= (max_gib * 2**30) + hosts.size
-
-    async def main():
-        await asyncio.gather(*(serve(slot) for slot in range(4)))
-        await made.close_all()
-
-    run_virtual(main())
-    assert set(scores) <= {1.0}
-    assert not hosts.live
-    outcomes(made)
 
 
 def test_the_share_of_changed_pixels():

@@ -2,19 +2,12 @@
 
 import asyncio
 import math
-from itertools import pairwise
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dartsim.core.errors import WorkerFault
-from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Request, Weights
 from dartsim.observe import DesktopState
 from dartsim.rollout import RolloutService, sync
 from dartsim.rollout.routers.least_in_flight import LeastInFlight
-from dartsim.sim import run_virtual
 
 
 class Watched(LeastInFlight):
@@ -138,72 +131,6 @@ async def test_a_drained_worker_does_not_wait_for_a_request_that_was_cancelled(f
     asking.cancel()
     await service.settled(1)
     assert engines[0].loads == [(2.0, 12.0, 1)]
-
-
-@pytest.mark.parametrize("mode", SyncMode)
-@given(data=st.data())
-def test_every_worker_ends_on_the_newest_weights(fakes, mode, data):
-    num_workers = data.draw(st.integers(1, 4), label="workers")
-    size = data.draw(st.sampled_from(["all", 1, 2, 3]), label="workers at a time")
-    clients = data.draw(st.integers(0, 5), label="clients")
-    pauses = data.draw(st.lists(st.sampled_from([0.0, 1.0, 7.0, 11.0, 40.0]), max_size=4), label="pauses")
-    seconds = data.draw(st.lists(st.integers(1, 9), min_size=4, max_size=4), label="request seconds")
-    load_seconds = data.draw(st.lists(st.integers(1, 30), min_size=4, max_size=4), label="load seconds")
-    faults = data.draw(st.lists(st.booleans(), max_size=6), label="load faults")
-    thinking = data.draw(st.sampled_from([0.0, 2.0, 5.0]), label="thinking")
-
-    async def main():
-        failing = iter(faults)
-        engines = [
-            fakes.Engine(n, seconds=seconds[n], load_seconds=load_seconds[n], load_faults=failing)
-            for n in range(num_workers)
-        ]
-        service, syncing = service_of(fakes, engines, clients=clients, mode=mode, workers_at_a_time=size)
-        published, replies = [0], []
-
-        async def client(number):
-            track = service.recorder.desktops.tracks[number]
-            session = service.session(fakes.attempt(number), track)
-            while True:
-                track.enter(DesktopState.GENERATING)
-                request = Request(fakes.attempt(number), len(replies), fakes.SEEN, [])
-                reply = await session.generate(request)
-                assert reply.version in published
-                assert reply.oldest_version in published
-                assert reply.oldest_version <= reply.version
-                assert mode.keeps_requests or reply.oldest_version == reply.version
-                replies.append(reply)
-                track.enter(DesktopState.ACTING)
-                await asyncio.sleep(thinking)
-
-        tasks = [asyncio.get_running_loop().create_task(client(number)) for number in range(clients)]
-        for pause in pauses:
-            await asyncio.sleep(pause)
-            published.append(published[-1] + 1)
-            service.publish(Weights(published[-1]))
-        await service.settled(published[-1])
-        assert [worker.version for worker in service.workers] == [published[-1]] * num_workers
-        assert [engine.version for engine in engines] == [published[-1]] * num_workers
-        assert service.router.num_routable == num_workers
-        assert min(service.router.numbers, default=num_workers) >= num_workers - (
-            num_workers if size == "all" else size
-        )
-        for engine in engines:  # one load at a time
-            assert all(a[1] <= b[0] for a, b in pairwise(engine.loads))
-        counts = service.recorder.counts
-        assert counts["fault/request_restarted"] == sum(engine.killed for engine in engines)
-        assert mode.kills_requests or not counts["fault/request_restarted"]
-        assert counts["fault/request_worker"] == 0
-        for task in tasks:
-            assert not task.done()
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert [worker.in_flight for worker in service.workers] == [0] * num_workers
-        assert not syncing.done()
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sync, "TRIES", 10)  # the others wait for every load
-        run_virtual(main(), max_events=200_000)
 
 
 async def test_a_worker_that_takes_no_weights_keeps_nobody_from_them(fakes):

@@ -10,7 +10,6 @@ from dartsim.config.sections.rollout import RolloutConfig
 from dartsim.core.errors import EnvStartFailed
 from dartsim.rollout import WarmProvider
 from dartsim.rollout.warm import fitting_spares
-from dartsim.sim import run_virtual
 
 FAILED = EnvStartFailed("no display")
 
@@ -116,39 +115,3 @@ async def test_a_spare_that_does_not_start_is_tried_again_and_counted(fakes):
     await stop(running)
     assert provider.live == 0
     assert fakes.spent(recorder.desktops)["WAIT_START"] == 15.0
-
-
-@given(
-    num_envs=st.integers(1, 4),
-    num_spares=st.integers(1, 4),
-    lasting=st.lists(st.floats(0.0, 9.0), min_size=1, max_size=12),
-    ends=st.floats(0.0, 40.0),
-)
-def test_places_are_never_exceeded_and_nothing_is_left(fakes, num_envs, num_spares, lasting, ends):
-    async def main():
-        provider = fakes.Provider()
-        warm, _ = make(fakes, provider, num_envs=num_envs, num_spares=num_spares)
-        most = 0
-        work = iter(lasting)
-
-        async def slot(number):
-            nonlocal most
-            for seconds in work:
-                desktop = await warm.start(number)
-                try:
-                    most = max(most, provider.live)
-                    await asyncio.sleep(seconds)
-                finally:
-                    await desktop.close()
-
-        running = asyncio.create_task(warm.run())
-        slots = [asyncio.create_task(slot(number)) for number in range(num_envs)]
-        await asyncio.sleep(ends)
-        for task in slots:
-            task.cancel()
-        await asyncio.wait(slots)
-        await stop(running)
-        assert provider.live == 0
-        assert most <= num_envs + num_spares
-
-    run_virtual(main())

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dartsim.observe.metrics import read_snapshots
 from dartsim.run.resume import resume
-from dartsim.store.sql import SqlStore
-from tests.crashing import KINDS, Ledger, configured, crashing_run, execute, killed, simulated, trained_set
+from tests.crashing import Ledger, configured, crashing_run, execute, killed, trained_set
 
 SLOWLY = settings(
     max_examples=4,
@@ -20,25 +19,6 @@ SLOWLY = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-@SLOWLY
-@given(
-    way=st.sampled_from(sorted(KINDS)),
-    seed=st.integers(0, 99),
-    instants=st.lists(st.floats(0.0, 5400.0), min_size=1, max_size=4),
-)
-def test_nothing_is_lost_or_doubled_wherever_a_run_crashes(tmp_path_factory, way, seed, instants):
-    config = configured(way, seed)
-    ledger = Ledger(config.curation.staleness.max_staleness)
-    recorder = crashing_run(config, tmp_path_factory.mktemp("run"), sorted(instants), ledger)
-    assert ledger.violations == {}
-    counts = recorder.counts
-    assert counts["attempts"] == counts["trajectories"]
-    dropped = sum(number for name, number in counts.items() if name.startswith("dropped/"))
-    assert counts["trained_trajectories"] + dropped == counts["attempts"]
-    assert counts["updates"] > 0
-    assert recorder.now == pytest.approx(5400.0, rel=0.01)
 
 
 @SLOWLY
@@ -55,26 +35,6 @@ def test_a_coupled_run_trains_the_same_set_whether_it_crashed_or_not(tmp_path_fa
     assert len(trained_set(whole / "run.db")) == 64
 
 
-def test_a_state_that_is_not_written_with_its_rows_is_found_out(tmp_path, monkeypatch):
-    """The checks above can fail: here the scheduler's state is that of the transaction before."""
-    whole, late = SqlStore._save_documents, []
-
-    def before(store, documents):
-        late.append(documents)
-        whole(store, late[-2] if len(late) > 1 else documents)
-
-    monkeypatch.setattr(SqlStore, "_save_documents", before)
-    monkeypatch.setattr("dartsim.store.sql.MAX_CHANGES", 1)
-
-    def search():
-        for seed in range(5):
-            ledger, _ = simulated("dart", seed, 4, tmp_path / str(seed))
-            assert not ledger.violations, "violations"
-
-    with pytest.raises(Exception, match=r"was recorded twice|UNIQUE|cannot be done|violations"):
-        search()
-
-
 def test_processes_are_killed_and_go_on(tmp_path):
     ended, ledger = killed("dart", 3, 3, tmp_path, mean_seconds=1.0)
     assert ledger.violations == {}
@@ -83,14 +43,6 @@ def test_processes_are_killed_and_go_on(tmp_path):
     assert summary["simulated_hours"] == pytest.approx(6.0, rel=0.01)
     lines = (tmp_path / "run-0" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == list(range(1, summary["total_updates"] + 1))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", KINDS)
-def test_hundreds_of_crashes(kind, tmp_path):
-    for seed in range(22):
-        ledger, _ = simulated(kind, seed, 12, tmp_path / str(seed))
-        assert ledger.violations == {}
 
 
 @pytest.mark.soak

@@ -54,7 +54,6 @@ def configs(draw):
             "lending": {
                 "engines": draw(st.integers(1, 3)),
                 "share": draw(st.sampled_from([0.3, 1.0])),
-                "step_up": draw(st.sampled_from([0.0, 0.2])),
             },
         },
         curation={"batch": {"min_groups": draw(st.integers(1, 2)), "max_groups": 2}},

@@ -17,7 +17,6 @@ SMALL = ["run.updates=2", "run.hours=0.1", "tasks.count=64", "tasks.held_out=8",
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (['ray.address="local"'], "every part is modeled"),
         ([*PARTS, 'backend.workers="vllm"', "vllm.gpus=[0]"], r"set ray\.engine_options\.num_gpus"),
         ([*PARTS, "trainer.fsdp.gpus=[0, 1]"], r"set ray\.learner_options\.num_gpus"),
     ],

@@ -62,17 +62,6 @@ def test_a_modeled_cluster_keeps_pace_with_the_clock():
     assert result.recorder.hot.generated_turns > 0
 
 
-def test_a_run_that_was_torn_down_has_not_finished():
-    def tear_down(now):
-        if now > 0.0:
-            raise KeyboardInterrupt
-
-    prepared = prepare(load("dart", overrides=FAST))
-    result = run_prepared(prepared, instruments=[ticker(tear_down, 0.05)])
-    assert result.interrupted
-    assert result.recorder.now < 2.88
-
-
 def test_a_real_worker_needs_a_model():
     with pytest.raises(ConfigError, match=r'set policy\.kind = "vlm"'):
         load("dart", overrides=['backend.workers="local"'])

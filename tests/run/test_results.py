@@ -22,7 +22,7 @@ def lab(preset, hours, *changes):
 
 def test_tasks_have_only_the_classes_that_are_known_of_them():
     found = lab("trl", 1.0)
-    assert [*classes(found)] == ["by task success rate", "by task difficulty", "by task length"]
+    assert [*classes(found)] == ["by task difficulty", "by task length"]
     tasks = [Task(name, "do it", domain) for name, domain in (("a", "chrome"), ("b", "gimp"), ("c", "gimp"))]
     rates = {"a": 0.29, "b": 0.7, "c": 0.71}
     known = {
@@ -30,7 +30,6 @@ def test_tasks_have_only_the_classes_that_are_known_of_them():
     }
     assert classes(replace(found, tasks=tasks, difficulties=known)) == {
         "by domain": {"a": "chrome", "b": "gimp", "c": "gimp"},
-        "by task success rate": {"a": "0.2-0.3", "b": "0.7-0.8", "c": "0.7-0.8"},
         "by task difficulty": {"a": "hard", "b": "middle", "c": "easy"},
         "by task length": {"a": "long", "b": "middle", "c": "short"},
     }

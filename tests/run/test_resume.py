@@ -69,27 +69,19 @@ def test_a_finished_run_is_refused_unless_it_shall_be_longer(tmp_path):
         resume(tmp_path / "run")
     assert resumable(tmp_path / "run", ["run.hours=2.0"]).run.hours == 2.0
     done = run.summary["total_updates"]
-    with pytest.raises(ConfigError, match=f"has finished its {done} updates"):
+    with pytest.raises(ConfigError, match=f"at update {done}|and update {done};"):
         resumable(tmp_path / "run", ["run.hours=2.0", f"run.updates={done}"])
-    with pytest.raises(ConfigError, match=r"has finished its 0\.4\d* hours"):
+    with pytest.raises(ConfigError, match=r"has ended at 0\.4\d* h"):
         resumable(tmp_path / "run", [f"run.updates={done + 100}"])  # it would end at once
 
 
 def test_a_crashed_run_is_refused_fewer_hours_than_it_has(tmp_path):
     execute(small(), tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    with pytest.raises(ConfigError, match=r"has finished its 0\.\d+ hours; .*rather than 0\.1"):
+    with pytest.raises(ConfigError, match=r"is at 0\.\d+ h"):
         resume(tmp_path / "run", ["run.hours=0.1"])
     run, _ = resume(tmp_path / "run", ["run.hours=0.5"])
     assert run.summary["simulated_hours"] == pytest.approx(0.5, rel=0.01)
-
-
-@pytest.mark.parametrize("text", ['{"seed": 0}', '{"simulated_hours": null, "total_updates": 3}'])
-def test_a_summary_without_figures_is_refused(tmp_path, text):
-    execute(small(), tmp_path / "run")
-    (tmp_path / "run" / "summary.json").write_text(text)
-    with pytest.raises(ConfigError, match="does not say how far the run came"):
-        resumable(tmp_path / "run", ["run.hours=2.0"])
 
 
 def test_a_run_in_memory_leaves_nothing(tmp_path):

@@ -3,15 +3,10 @@
 import gc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dartsim.core.errors import LearnerFault, StoreFull
 from dartsim.run.system import only_error
-from dartsim.sim.perturb import Perturbation
-from tests.run.clusters import HOURS, check_all, run, small
-
-SHARES = st.sampled_from([0.0, 0.0, 0.05, 0.4])
+from tests.run.clusters import check_all, run, small
 
 
 def always(kind, share=1.0):
@@ -19,88 +14,9 @@ def always(kind, share=1.0):
     return {"kinds": {kind: {"share": share}}}
 
 
-@st.composite
-def configs(draw):
-    """A small cluster with everything drawn that a scheduler may choose."""
-    most, groups = draw(st.integers(1, 3)), draw(st.integers(1, 2))
-    at_most = groups + draw(st.integers(0, 1))
-    bound = draw(st.sampled_from([None, 0, 1, 2]))
-    ahead = draw(st.sampled_from([None, 0, 1, 5]))
-    lockstep = draw(st.booleans())
-    workers_at_a_time = "all" if lockstep else draw(st.sampled_from(["all", 1, 2]))
-    limits = draw(st.sampled_from([{}, {"lease_seconds": 200.0}, {"step_seconds": 6.0}, {"request_seconds": 20.0}]))
-    return small(
-        rollout={
-            "num_envs": draw(st.integers(1, 10)),
-            "num_workers": draw(st.integers(1, 4)),
-            "unit": draw(st.sampled_from(["rollout", "task", "batch"])),
-            "lockstep": lockstep,
-            "max_turns": draw(st.integers(1, 8)),
-            "start_tries": draw(st.integers(1, 3)),
-            "request_tries": draw(st.integers(1, 3)),
-            "sync": {
-                "mode": draw(st.sampled_from(["drain", "keep", "restart"])),
-                "workers_at_a_time": workers_at_a_time,
-            },
-            "routing": {"rule": draw(st.sampled_from(["least_in_flight", "session_affine"]))},
-            "limits": limits,
-        },
-        curation={
-            "attempts": {
-                **draw(st.sampled_from([{"rule": "fixed"}, {"rule": "by_success", "min_group_size": 1}])),
-                "group_size": most,
-                "max_replacements": draw(st.integers(0, 2)),
-            },
-            "groups": dict.fromkeys(("drop_all_failed", "drop_solved", "drop_equal"), draw(st.booleans())),
-            "batch": {"min_groups": groups, "max_groups": at_most},
-            "staleness": {"max_staleness": bound, "measured_by": draw(st.sampled_from(["oldest", "newest"]))},
-            "admission": {} if ahead is None else {"ahead_batches": (groups + ahead) / at_most},
-            "turn_limit": {"rule": draw(st.sampled_from(["fixed", "by_success"]))},
-            "pool": {"enabled": draw(st.booleans())},
-            "task_filter": {"max_mean": draw(st.sampled_from([1.0, 0.7])), "window": 2},
-        },
-        trainer={"wait_for_sync": draw(st.booleans())},
-        desktop={
-            "revert": draw(st.sampled_from(["boot", "boot", "snapshot", "fork"])),
-            "states_gib": draw(st.sampled_from([0.4, 0.8, 1.2])),
-        },
-        cluster={
-            "env": {"latency": {"restore_failures": draw(SHARES)}},
-            "engine": {"overhead_seconds": draw(st.sampled_from([0.0, 1.5]))},
-            "faults": {
-                "kinds": {
-                    "start_failed": {"share": draw(SHARES)},
-                    "step_failed": {"share": draw(SHARES)},
-                    "score_failed": {"share": draw(SHARES)},
-                    "load_failed": {"share": draw(SHARES)},
-                    "update_failed": {"share": draw(SHARES)},
-                    "trainer_outage": {"per_hour": draw(st.sampled_from([0.0, 10.0])), "lasts_seconds": 180.0},
-                },
-            },
-        },
-        run={"seed": draw(st.integers(0, 2**32)), "hours": draw(st.sampled_from([0.05, HOURS]))},
-    )
-
-
-@settings(max_examples=80)
-@given(configs(), st.booleans(), st.booleans())
-def test_whatever_happens_everything_adds_up_nothing_is_left_and_no_fault_becomes_a_reward(config, solvable, slow):
-    """Latencies are sometimes long; or every task is solved by every attempt that nothing goes wrong with."""
-    perturb = Perturbation(latency_share=0.05, latency_seconds=(1.0, 60.0)) if slow else None
-    _, store, _ = check_all(config, perturb=perturb, success_rate=1.0 if solvable else None)
-    assert not solvable or set(store.rewards) <= {1.0, None}
-
-
-@settings(max_examples=12)
-@given(configs())
-def test_the_same_seed_gives_the_same_run(config):
-    reports = [run(config)[2] for _ in range(2)]
-    assert reports[0] == reports[1]
-
-
 def test_the_garbage_collector_decides_nothing():
     """Failed starts leave cyclic garbage behind, which is found sooner or later."""
-    config = small(rollout={"start_tries": 1}, cluster={"faults": always("start_failed", 0.5)})
+    config = small(cluster={"faults": always("start_failed", 0.8)})
     reports, threshold = [], gc.get_threshold()
     try:
         for often in (threshold, (1, 1, 1), (0, 0, 0)):

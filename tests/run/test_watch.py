@@ -42,7 +42,7 @@ def test_status_is_written_while_the_run_goes_on_and_names_every_part(tmp_path):
     assert running
     assert midway["state"] == "running"
     assert 0.0 < midway["as_of_seconds"] <= midway["run_seconds"] < 1800.0
-    assert len(midway["components"]) == 10, "four slots, two engines, and four parts more"
+    assert len(midway["components"]) == 9, "four slots, two engines, and three parts more"
     for part in midway["components"]:
         assert part["waits_for"]
         assert part["woken_by"]
@@ -96,7 +96,7 @@ def test_a_run_that_fails_leaves_what_its_parts_did_and_hides_secrets(tmp_path, 
     assert found["state"] == "failed"
     assert "averysecret" not in found["error"]
     assert "http://dart:***@db" in found["error"]
-    assert len(found["components"]) == 10
+    assert len(found["components"]) == 9
 
 
 def fail():

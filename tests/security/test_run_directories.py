@@ -73,9 +73,9 @@ def adapter(run, mark, outside):
 
 
 def links(run, mark, outside):
-    for name in ("idle.json", "summary.json", "metrics.jsonl", "status.json", "profile.toml", "twin.toml"):
+    for name in ("summary.json", "metrics.jsonl", "status.json", "profile.toml", "twin.toml"):
         (run / f"{name}.part").symlink_to(outside / "file")
-    for name in ("idle.json", "metrics.jsonl", "status.json", "run.lock", "twin.toml", "run.db-wal"):
+    for name in ("metrics.jsonl", "status.json", "run.lock", "twin.toml", "run.db-wal"):
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(outside / "file")
     for name in ("screens", "checkpoints", "tensorboard", "successes", "model", "scores"):
@@ -94,7 +94,7 @@ def one_link(name):
 
 
 def pipes(run, mark, outside):
-    for name in ("status.json", "idle.json.part", "timings.jsonl"):
+    for name in ("status.json", "config.toml.part", "timings.jsonl"):
         (run / name).unlink(missing_ok=True)
         os.mkfifo(run / name)
 
@@ -104,9 +104,9 @@ def paths(run, mark, outside):
     for number, name in enumerate((str(outside / "folder"), "../outside/folder", "..", ".", ""), 900):
         database.execute("INSERT INTO checkpoints VALUES (?, ?, 'x')", (number, name))
     names = [str(outside / "file"), f"../../outside/folder/{'a' * 64}.png"]
-    turns = json.dumps([["WAIT", 0, 0, 0, 1, 1, [None] * 3, *names, None]]).encode()
+    turns = json.dumps([["WAIT", 0, 0, 0, 1, 1, [None] * 3, name, None] for name in names]).encode()
     turns = struct.pack("<II", zlib.crc32(turns), len(turns)) + turns
-    database.execute("UPDATE trajectories SET turns = ?, state = 'eligible', num_turns = 1", (turns,))
+    database.execute("UPDATE trajectories SET turns = ?, state = 'eligible', num_turns = 2", (turns,))
     database.commit()
     database.close()
 
@@ -114,7 +114,6 @@ def paths(run, mark, outside):
 def texts(run, mark, outside):
     edit(run / "summary.json", lambda tree: tree.update(name=TEXT, preset=TEXT, endings={TEXT: 3}, verdict=TEXT))
     edit(run / "status.json", lambda tree: tree.update(name=TEXT, preset=TEXT, error=TEXT, state=TEXT))
-    edit(run / "idle.json", lambda tree: tree["populations"].update({TEXT: tree["populations"]["desktops"]}))
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace('name = "none"', f"name = {json.dumps(TEXT)}"))
 
@@ -125,7 +124,6 @@ def numbers(run, mark, outside):
         tree["simulated_hours"] = -1.0
 
     edit(run / "summary.json", huge)
-    edit(run / "idle.json", lambda tree: tree.update(start_seconds=10**400, end_seconds=10**400))
     (run / "status.json").write_text((run / "status.json").read_text().replace("0.0", "1e400"))
     (run / "metrics.jsonl").write_text('{"update": 1' + "0" * 5000 + "}\n")
 
@@ -151,9 +149,9 @@ HOSTILE = [
     *WHOLE,
     *map(one_link, ("screens", "checkpoints", "summary.json", "config.toml", "run.db", "status.json")),
     *(file_of(name, BOMB) for name in ("summary.json", "run.db", "config.toml", "segments.bin")),
-    *(file_of(name, DEEP) for name in ("summary.json", "status.json", "idle.json", "config.toml", "metrics.jsonl")),
+    *(file_of(name, DEEP) for name in ("summary.json", "status.json", "config.toml", "metrics.jsonl")),
     *(file_of(name, b'{"a":' + b"9" * 6000 + b"}") for name in ("summary.json", "status.json")),
-    *(file_of(name, b"{}") for name in ("summary.json", "status.json", "idle.json")),
+    *(file_of(name, b"{}") for name in ("summary.json", "status.json")),
     file_of("run.db", b""),
 ]
 COMMANDS = [

@@ -109,6 +109,20 @@ def test_ranks_share_sequences_and_wait_for_the_slowest():
     assert slow.seconds([1_000] * 3) == pytest.approx(2.0 + 2 * 4.0), "weights are gathered while it computes"
 
 
+def test_updates_are_balanced_and_their_steps_only_if_parts_are():
+    alone = {"step_seconds": 0.0, "micro_seconds": 0.0, "pair_seconds": 0.0, "minibatches": 2}
+    lengths = [3_000, 1_000, 1_000, 3_000]
+    assert parts(2, **alone).seconds(lengths) == 6.0, "each rank has 4,000 tokens, and the other one 3,000 of a step"
+    assert parts(1, **alone).seconds(lengths) == 8.0
+    assert parts(2, gpus=4, **alone).seconds(lengths * 2) == 8.0, "each GPU's part has 4,000, and is a step"
+
+
+@given(LENGTHS, st.integers(1, 4), st.integers(1, 4))
+def test_a_copied_sequence_takes_what_its_copies_take(lengths, ranks, copies):
+    every = [length for length in lengths for _ in range(copies)]
+    assert parts(ranks, copies=copies).seconds(lengths) == parts(ranks).seconds(every)
+
+
 def test_a_pipeline_is_idle_while_it_fills_and_the_less_the_more_micro_batches():
     alone = {"step_seconds": 0.0, "micro_seconds": 0.0, "pair_seconds": 0.0, "stages": 4}
     assert parts(1, **alone, max_tokens=1_000).seconds([1_000] * 3) == pytest.approx(3.0 * (1.0 + 3.0 / 3.0))

@@ -37,7 +37,7 @@ def full_turn(number, *, task=TASK):
     tokens = rng.integers(0, 150_000, length)
     logprobs, entropies = (rng.normal(size=length).astype(np.float32) for _ in range(2))
     reply = Reply(f"click {number} – ж", 5, 4, 2, 900 + number, length, tokens, logprobs, entropies)
-    return Turn(Observation(screen(number), task.instruction, f"<tree n='{number}'/>"), reply)
+    return Turn(Observation(screen(number), task.instruction), reply)
 
 
 def ended(number, *, turns=None, reward=1.0, group=None, task=TASK, finished=None):
@@ -81,10 +81,7 @@ def same(found, wanted):
     """Whether two trajectories are equal in everything, arrays included."""
 
     def flat(trajectory):
-        turns = [
-            (*turn.reply[:6], turn.observation.instruction, turn.observation.accessibility_tree)
-            for turn in trajectory.turns
-        ]
+        turns = [(*turn.reply[:6], turn.observation.instruction) for turn in trajectory.turns]
         rest = (trajectory.ending, trajectory.reward, trajectory.cause, trajectory.started, trajectory.finished)
         return trajectory.attempt, trajectory.attempt.task.spec, turns, rest
 

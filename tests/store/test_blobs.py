@@ -23,10 +23,9 @@ def picture(seed=0, height=5, width=7):
 
 
 def test_what_is_kept_comes_back(blobs):
-    kept, text = blobs.put(picture()), blobs.put_text("<a>ж\ud800</a>")
+    kept = blobs.put(picture())
     assert np.array_equal(blobs.get(kept), picture())
-    assert blobs.get_text(text) == "<a>ж\ud800</a>"
-    assert sorted(blobs.names()) == sorted([kept, text])
+    assert list(blobs.names()) == [kept]
 
 
 def test_a_picture_that_is_shown_twice_is_one_file(blobs):
@@ -99,19 +98,20 @@ def test_what_nobody_wants_is_swept(blobs):
 
 def test_what_was_prepared_is_found_and_not_written_again(blobs, monkeypatch):
     shown = picture()
-    asyncio.run(blobs.prepare(shown, "<a/>"))
+    blobs.put(picture(9))
+    asyncio.run(blobs.prepare(shown))
     monkeypatch.setattr("dartsim.store.blobs.png_of", None)
-    kept, text = blobs.put(shown), blobs.put_text("<a/>")
+    kept = blobs.put(shown)
     del shown
-    blobs.put_text("more")
-    assert {kept, text} < set(blobs.names()), "somebody named them"
+    blobs.put(picture(9))
+    assert kept in set(blobs.names()), "somebody named it"
 
 
 def test_what_was_prepared_in_vain_is_removed(blobs):
     shown, other = picture(), picture(1)
-    asyncio.run(blobs.prepare(shown, "<a/>"))
+    asyncio.run(blobs.prepare(shown))
     asyncio.run(blobs.prepare(other))
-    assert len(list(blobs.names())) == 3
+    assert len(list(blobs.names())) == 2
     del shown
     kept = blobs.put(other)
     assert list(blobs.names()) == [kept]
@@ -122,13 +122,13 @@ def test_what_rows_name_outlives_another_picture_of_the_same_content(blobs):
     kept = blobs.put(first)
     asyncio.run(blobs.prepare(again))
     del again
-    blobs.put_text("more")
+    blobs.put(picture(9))
     assert np.array_equal(blobs.get(kept), first)
     blobs.remove([kept])
     asyncio.run(blobs.prepare(first))
     blobs.put(picture())
     del first
-    blobs.put_text("even more")
+    blobs.put(picture(9))
     assert np.array_equal(blobs.get(kept), picture())
 
 
@@ -144,27 +144,26 @@ def test_what_was_begun_while_a_file_was_written_is_that_file(blobs, monkeypatch
     monkeypatch.setattr("dartsim.store.blobs.png_of", slowly)
     kept = blobs.put(picture())
     other.clear()
-    blobs.put_text("more")
+    blobs.put(picture(9))
     assert np.array_equal(blobs.get(kept), picture())
 
 
 def test_threads_may_prepare_what_others_put_and_forget(blobs):
     """Few contents, many threads: what was put last is there in the end."""
 
-    async def prepare_and_put(round_):
+    async def prepare_and_put():
         shown = [picture(seed % 3) for seed in range(6)]
-        jobs = [asyncio.create_task(blobs.prepare(one, f"<{round_ % 2}/>")) for one in shown]
+        jobs = [asyncio.create_task(blobs.prepare(one)) for one in shown]
         await asyncio.sleep(0)
         kept = [blobs.put(one) for one in shown[:2]]
         await asyncio.gather(*jobs)
         return kept
 
-    for round_ in range(12):
-        kept = asyncio.run(prepare_and_put(round_))
-        blobs.put_text("more")
+    for _ in range(12):
+        kept = asyncio.run(prepare_and_put())
+        blobs.put(picture(9))
         for number, one in enumerate(kept):
             assert np.array_equal(blobs.get(one), picture(number))
-    blobs.put_text("the last one")
 
 
 def desktops_file(seed=0):
@@ -200,15 +199,15 @@ def test_a_file_stays_while_a_screenshot_is_read_from_it(moving):
     moving.remove([again])
     assert np.array_equal(shown, picture())
     del shown
-    moving.put_text("more")
+    moving.put(picture(9))
     assert name not in set(moving.names())
 
 
 def test_a_file_removed_while_it_was_prepared_again_is_still_in_memory(moving, monkeypatch):
     name, shown, new = moving.put(desktops_file()), desktops_file(), moving._prepare
 
-    def found_and_removed(picture, text):
-        new(picture, text)
+    def found_and_removed(picture):
+        new(picture)
         (moving.folder / name[:2] / name).unlink()
 
     monkeypatch.setattr(moving, "_prepare", found_and_removed)
@@ -225,5 +224,5 @@ def test_a_swept_folders_files_outlive_a_picture_that_shows_the_same(blobs):
     again = picture()
     asyncio.run(resumed.prepare(again))
     del again
-    resumed.put_text("more")
+    resumed.put(picture(9))
     assert np.array_equal(resumed.get(kept), picture())

@@ -89,7 +89,7 @@ def test_another_layout_is_refused_and_left_alone(place, ours):
     else:
         place.database().execute("CREATE TABLE customers (name)")
     before = dump(place.folder / DATABASE_FILE)
-    with pytest.raises(LayoutUnknown, match="reads layout 3 only"):
+    with pytest.raises(LayoutUnknown, match="reads layout 4 only"):
         place.store()
     with pytest.raises(LayoutUnknown):
         stored_documents(place.folder / DATABASE_FILE)

@@ -157,7 +157,7 @@ def test_screenshots_without_a_row_are_removed(place, made):
     before = len(list(blobs.folder.glob("*/*")))
     again = place.store(blobs=blobs)
     again.recover()
-    assert len(list(blobs.folder.glob("*/*"))) == before - 7
+    assert len(list(blobs.folder.glob("*/*"))) == before - 4
     assert len(list(load_trajectories(again.database, blobs=blobs))) == 1
 
 

@@ -117,11 +117,16 @@ class LearnerConfig(Section):
         description="Additional time for each 1,000 tokens that an update computes. Fitted to 21.2 min per version of "
         "DART: 913 turns, 12,800 tokens each, one sequence per turn.",
     )
-    gpus: Positive = Field(8, description="GPUs of the trainer; used for costs and `dartsim plan` only (DART: 8 H100).")
+    gpus: Positive = Field(
+        8, description="GPUs of the trainer; used by costs, `dartsim plan` and ranks (DART: 8 H100)."
+    )
     ranks: Positive | None = Field(
         None,
         description="Groups of GPUs that share an update's sequences by their real lengths, and wait for the slowest; "
         "none: every trajectory counts with the mean lengths of its turns, and its tokens are shared evenly.",
+    )
+    copies: Positive = Field(
+        1, description="ranks: sequences that each one stands for, if a cluster is simulated at a smaller scale."
     )
     step_seconds: Seconds = Field(
         0.0,

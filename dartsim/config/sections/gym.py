@@ -26,9 +26,3 @@ class GymConfig(Section):
         description="What its step reads from a model: pyautogui code, translated from the model's grammar, or the "
         "model's own text. A policy's text is passed on as it is.",
     )
-    run_in: Literal["threads", "processes", "loop"] = Field(
-        "threads",
-        description="Real time: each environment in a thread or a process of its own, or all in the event loop (for "
-        "steps far below a millisecond). Only a process of its own can crash, or be ended when it hangs; a thread that "
-        "hangs is left behind until the command ends.",
-    )

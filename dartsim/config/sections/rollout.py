@@ -86,7 +86,6 @@ class RolloutConfig(Section):
         "infeasible tasks and fails all others (OSWorld's agent of UI-TARS-1.5 and DART do, in place of the last "
         "turn's action).",
     )
-    start_tries: Positive = Field(3, description="Starts of a desktop before its attempt is given up.")
     request_tries: Positive = Field(10, description="Workers a request is tried on (DART released: 10).")
     sync: SyncConfig = Field(default_factory=SyncConfig, description="Weight changes.")
     routing: Annotated[ComponentSection, ROUTER] = Field(

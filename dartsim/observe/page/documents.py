@@ -1,9 +1,9 @@
 """The documents of a page: each is a JSON value and a pure function of a run directory.
 
-    now        state, progress, verdict, alarms, counts, populations, waits, causes of idle time
+    now        state, progress, verdict, alarms, counts, what every component does and waits for, causes of idle time
     states     titles, labels, colors and meanings of all states and causes
     series     rates, shares, updates and success over time
-    lanes      shares of each state over the whole run at several scales; chunks of stays; causes of idle time; marks
+    lanes      shares of each state over the whole run at several scales; chunks of stays; marks
     lanes/W:K  the stays between W * K and W * (K + 1) seconds
     attempts   the newest attempts as columns
     attempt/N  the turns of one attempt
@@ -33,7 +33,7 @@ from dartsim.core.png import check_png
 from dartsim.observe.bias import EASY, HARD
 from dartsim.observe.figures import MAX_UPDATES, intervals, thinned
 from dartsim.observe.metrics import read_snapshots, read_updates
-from dartsim.observe.page.run_state import ENDED, is_overdue, plain_figures, read_status, shown_state
+from dartsim.observe.page.run_state import ENDED, is_overdue, plain_figures, read_status
 from dartsim.observe.recording import (
     ATTEMPTS,
     MAX_BYTES,
@@ -42,15 +42,18 @@ from dartsim.observe.recording import (
     STATES,
     AttemptColumns,
     AttemptRow,
+    Present,
     SlotHistory,
     Stays,
     read_attempts,
     read_segments,
     read_state_rows,
+    with_open_stays,
 )
 from dartsim.observe.records import HELD_OUT, UpdateRecord
-from dartsim.observe.rundir import CONFIG, IDLE, METRICS, SNAPSHOTS, STATUS, SUMMARY, TOKENS, is_locked
-from dartsim.observe.states import AT_WORK, CAUSES, IDLE_BINS, POPULATIONS, DesktopState, EngineState
+from dartsim.observe.rundir import CONFIG, METRICS, SNAPSHOTS, STATUS, SUMMARY, TOKENS, is_locked
+from dartsim.observe.states import AT_WORK, CAUSES, POPULATIONS, DesktopState, EngineState
+from dartsim.observe.status import waiting
 from dartsim.observe.success import wilson
 from dartsim.store.database import DATABASE_FILE, SCREENS_FOLDER, reading
 
@@ -64,8 +67,6 @@ MIN_PLAYED, MAX_PLAYED = 50, 40
 """Attempts whose mean reward is one point, and the number of such points."""
 MAX_ATTRIBUTED = 12_000
 """Newest stays of each population in which causes of idle time are looked for while a run goes on."""
-SAME_SECONDS = 2e-3
-"""Times that differ by less are the same: a status has them rounded."""
 SMALLEST_LEVEL = 128
 """The coarsest level of lanes has about this many bins; each finer one has four times as many."""
 CHUNK_ROWS = 8_000
@@ -102,7 +103,7 @@ class RunDocuments:
         self._drawn_actions = drawn_actions
         self._known: dict[str, tuple[Any, Any]] = {}
         self._documents: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-            "now": (self.now, (STATUS, SUMMARY, IDLE, SEGMENTS)),
+            "now": (self.now, (STATUS, SUMMARY, SEGMENTS)),
             "states": (states, ()),
             "series": (self.series, (SNAPSHOTS, METRICS, SUMMARY)),
             "lanes": (self.lanes, (STATUS, STATES, SEGMENTS, METRICS, SUMMARY)),
@@ -116,7 +117,7 @@ class RunDocuments:
             KeyError: If there is none of this name.
             ConfigError: If the directory is not a run's, has another format, or a file that it needs is damaged.
         """
-        self._status()
+        self._status()  # refuses what is no run
         name, _, rest = path.partition("/")
         if name == "lanes" and rest:
             return self.chunk(rest)
@@ -140,7 +141,7 @@ class RunDocuments:
     def now(self) -> dict[str, Any]:
         status, config = self._status(), self._config()
         summary = self._json(SUMMARY) or {}
-        state = shown_state(status, summary)
+        state = status["state"]
         run, counts = config.get("run", {}), status.get("counts", {})
         done, whole = float(status["run_seconds"]), float(status["of_seconds"])
         shares = [done / whole if whole else 0.0]
@@ -157,55 +158,29 @@ class RunDocuments:
             "of_seconds": whole,
             "progress": 1.0 if state == "finished" else min(1.0, max(shares)),
             "eta_seconds": None if state in ENDED else self._eta(max(shares)),
-            "verdict": summary.get("verdict") or status.get("verdict") or summary.get("failure"),
-            "error": status.get("error") or (summary.get("failure") if state == "failed" else None),
+            "target_success": _number(run.get("target_success")),
+            "surrogate": config.get("policy", {}).get("kind") == "surrogate",
+            "verdict": summary.get("verdict") or status.get("verdict"),
+            "error": status.get("error"),
             "alarms": [
-                {
-                    "name": alarm["name"],
-                    "at_seconds": alarm["since_seconds"],
-                    "until_seconds": alarm["cleared_seconds"],
-                    "active": alarm["cleared_seconds"] is None and state not in ENDED,
-                    "message": alarm["found"],
-                    "likely": alarm["likely"],
-                    "todo": alarm["todo"],
-                }
+                {**alarm, "active": alarm["cleared_seconds"] is None and state not in ENDED}
                 for alarm in status.get("alarms", ())
             ],
-            "counts": [{"name": name, "value": number} for name, number in counts.items()],
+            "counts": counts,
             "figures": plain_figures(summary),
-            "populations": _populations(status),
-            "waiting": waiting(status),
-            "idle": self._idle(state),
+            "as_of_seconds": status["as_of_seconds"],
+            "waiting": waiting(status["components"]),
+            "idle": self._idle(),
         }
 
-    def _idle(self, state: str) -> dict[str, Any] | None:
-        """Return the share of time of each population at work and in each cause; of the newest time, if it runs."""
-        attributed = self._attributed(state)
-        if not attributed:
-            return None
-        length = attributed["end_seconds"] - attributed["start_seconds"]
-        return {
-            "from_seconds": attributed["start_seconds"],
-            "to_seconds": attributed["end_seconds"],
-            "populations": {
-                name: {
-                    cause: round(seconds / (length * population["size"]), 6)
-                    for cause, seconds in sorted(population["seconds"].items(), key=lambda item: -item[1])
-                }
-                for name, population in attributed["populations"].items()
-            },
-        }
-
-    def _attributed(self, state: str) -> Any:
-        """Return the causes of idle time: ``idle.json`` if there is one, otherwise those in the newest stays."""
-        if state in ENDED and (self.folder / SUMMARY).is_file():
-            return self._json(IDLE)
+    def _idle(self) -> dict[str, Any] | None:
+        """Return the causes of idle time (see ``dartsim.observe.idle``); of a run that goes on, in its newest time."""
         from dartsim.observe.idle import attribute  # needs numpy
         from dartsim.observe.window import window_of
 
-        def found() -> Any:
-            segments = [own[-MAX_ATTRIBUTED:] for own in self._segments()]
-            window = window_of(segments) if segments else None
+        def found() -> dict[str, Any] | None:
+            newest = None if self._status()["state"] in ENDED else -MAX_ATTRIBUTED
+            window = window_of([own[newest:] for own in self._segments()])
             return None if window is None else attribute(window)
 
         return self._kept("idle", (SEGMENTS, STATUS), found)
@@ -245,21 +220,20 @@ class RunDocuments:
     def _success(self, updates: Sequence[UpdateRecord], samples: Mapping[int, int]) -> dict[str, Any]:
         """Return success on held-out tasks, with the 95 % interval of that many tasks."""
         tasks = self._config().get("tasks", {}).get("held_out", 0)
-        points = [(r.update, r.time, r.metrics[HELD_OUT]) for r in updates if HELD_OUT in r.metrics]
-        learning = (self._json(SUMMARY) or {}).get("learning", {}).get("held_out", {"hours": (), "success_rate": ()})
-        times = {round(time) for _, time, _ in points}
-        for hours, rate in zip(learning["hours"], learning["success_rate"], strict=False):
-            if round(3600.0 * hours) not in times:
-                version = max((record.update for record in updates if record.time <= 3600.0 * hours + 1.0), default=0)
-                points.append((version, 3600.0 * hours, rate))
-        points.sort(key=lambda point: point[1])
-        bounds = [wilson(min(1.0, max(0.0, rate)), tasks) if tasks else (None, None) for _, _, rate in points]
+        points = [(record.time, record.metrics[HELD_OUT]) for record in updates if HELD_OUT in record.metrics]
+        if (
+            held_out := (self._json(SUMMARY) or {}).get("learning", {}).get("held_out")
+        ):  # has those before and after, too
+            points = [
+                (3600.0 * hours, rate) for hours, rate in zip(held_out["hours"], held_out["success_rate"], strict=False)
+            ]
+        versions = [max((r.update for r in updates if r.time <= time + 1.0), default=0) for time, _ in points]
+        bounds = [wilson(min(1.0, max(0.0, rate)), tasks) if tasks else (None, None) for _, rate in points]
         return {
-            "tasks": tasks,
-            "version": [version for version, _, _ in points],
-            "seconds": [round(time, 3) for _, time, _ in points],
-            "samples": [samples.get(version, 0) for version, _, _ in points],
-            "rate": [_number(rate) for _, _, rate in points],
+            "version": versions,
+            "seconds": [round(time, 3) for time, _ in points],
+            "samples": [samples.get(version, 0) for version in versions],
+            "rate": [_number(rate) for _, rate in points],
             "low": [_number(low) for low, _ in bounds],
             "high": [_number(high) for _, high in bounds],
         }
@@ -325,27 +299,13 @@ class RunDocuments:
         width = chunk_seconds(segments)
         known = sorted({int(place) for own in segments for place in own["end"] // width})
         return {
-            "from": 0.0,
             "to": round(max([end, *ends]), 3),
             "populations": populations,
             "chunks": [{"id": f"{width}:{k}", "from": width * k, "to": width * (k + 1)} for k in known],
-            "idle": self._idle_bins(),
             "marks": self._marks(),
             "faults": self._faults(),
             "faults_from": self._faults_from(),
         }
-
-    def _idle_bins(self) -> dict[str, Any] | None:
-        """Return the share of each population in each cause of idle time, by bin of the time that is known."""
-        attributed = self._attributed(self._status()["state"])
-        if not attributed:
-            return None
-        start, end = attributed["start_seconds"], attributed["end_seconds"]
-        shares = {
-            name: {cause: values for cause, values in population["shares"].items() if cause != AT_WORK}
-            for name, population in attributed["populations"].items()
-        }
-        return {"from": start, "seconds": (end - start) / IDLE_BINS, "shares": shares}
 
     def _marks(self) -> list[dict[str, Any]]:
         marks: list[dict[str, Any]] = [
@@ -419,7 +379,6 @@ class RunDocuments:
             "reason": [row.reason for row in rows],
             "update": [row.update for row in rows],
             "staleness": [None if row.update is None else row.update - 1 - row.columns.oldest for row in rows],
-            "advantage": [_number(row.advantages[0]) if row.advantages else None for row in rows],
             "has_turns": [row.columns.attempt in kept for row in rows],
         }
 
@@ -429,7 +388,7 @@ class RunDocuments:
             raise KeyError(f"attempt/{number}")
         own = row.columns
         instruction, turns, why = self._turns(number)
-        reply_seconds, act_seconds, starts = self._turn_seconds(own)
+        reply_seconds, act_seconds = self._turn_seconds(own)
 
         def nth(values: Sequence[T], place: int) -> T | None:
             return values[place] if place < len(values) else None
@@ -443,7 +402,6 @@ class RunDocuments:
             "turns_missing": why,
             "turns": [
                 {
-                    "started": nth(starts, place),
                     "model_seconds": nth(reply_seconds, place),
                     "desktop_seconds": nth(act_seconds, place),
                     "advantage": nth(row.advantages, place),
@@ -528,27 +486,25 @@ class RunDocuments:
             raise ConfigError(f"screenshot {digest[:8]} is not shown: {error}") from None
         return data
 
-    def _turn_seconds(self, own: AttemptColumns) -> tuple[list[float], list[float], list[float]]:
-        """Return how long an attempt's turns took: waiting for replies, acting; and when each began."""
+    def _turn_seconds(self, own: AttemptColumns) -> tuple[list[float], list[float]]:
+        """Return how long an attempt's turns took: waiting for replies, and acting."""
         replies: list[float] = []
         acts: list[float] = []
-        starts: list[float] = []
         desktops: Stays = next(iter(self._segments()), ())
         if own.slot is None or not len(desktops) or desktops["start"][0] > own.started:
-            return replies, acts, starts
+            return replies, acts
         played = (desktops["start"] >= own.started) & (desktops["end"] <= own.finished + 1e-3)
         waiting = False
         for _, state, start, end in desktops[(desktops["component"] == own.slot) & played].tolist():
             if state in (DesktopState.GENERATING, DesktopState.SYNC_WAIT):
                 if not waiting:
-                    starts.append(round(start, 3))
                     replies.append(0.0)
                 replies[-1] = round(replies[-1] + end - start, 3)
                 waiting = True
             elif state == DesktopState.ACTING:
                 acts.append(round(end - start, 3))
                 waiting = False
-        return replies, acts, starts
+        return replies, acts
 
     def _attempts_with_turns(self) -> set[int]:
         try:
@@ -565,10 +521,12 @@ class RunDocuments:
         status = self._status()
         if not segments or status["state"] in ENDED:
             return segments
-        return self._kept("stays", (SEGMENTS, STATUS), lambda: with_present_stays(segments, status))
+        until = max([float(status["as_of_seconds"]), *(float(own["end"].max()) for own in segments if len(own))])
+        present = _present_states(status).values()
+        return self._kept("stays", (SEGMENTS, STATUS), lambda: with_open_stays(segments, present, until))
 
     def _status(self) -> dict[str, Any]:
-        return self._kept("status", (STATUS,), lambda: _status(self.folder))
+        return self._kept("status", (STATUS,), lambda: read_status(self.folder))
 
     def _attempts(self) -> dict[int, AttemptRow]:
         return self._cached(ATTEMPTS, read_attempts)
@@ -632,8 +590,7 @@ def states() -> dict[str, Any]:
             name: {
                 "title": info.title,
                 "states": [
-                    {"key": s.key, "label": s.info.label, "color": s.info.color, "meaning": s.info.meaning}
-                    for s in info.states
+                    {"label": s.info.label, "color": s.info.color, "meaning": s.info.meaning} for s in info.states
                 ],
             }
             for name, info in POPULATIONS.items()
@@ -671,27 +628,6 @@ def levels(rows: Sequence[Sequence[float]], columns: slice) -> list[dict[str, An
     return found
 
 
-def with_present_stays(segments: Sequence[Stays], status: Mapping[str, Any]) -> list[Stays]:
-    """Return recorded stays with those that were going on when a status was written, as far as they still are.
-
-    The two files are not written in the same moment: what a status calls present may have ended since, and where its
-    beginning is not the end of the last recorded stay, others are missing between.
-    """
-    import numpy as np
-
-    complete, until = [], float(status["as_of_seconds"])
-    until = max([until, *(float(own["end"].max()) for own in segments if len(own))])
-    for own, members in zip(segments, _present_states(status).values(), strict=False):
-        ends = dict(zip(own["component"].tolist(), own["end"].tolist(), strict=True))
-        rows = [
-            (member, state, since, until)
-            for member, (state, since) in members.items()
-            if since < until and abs(since - ends.get(member, since)) < SAME_SECONDS
-        ]
-        complete.append(np.concatenate([own, np.array(rows, own.dtype)]))
-    return complete
-
-
 def chunk_seconds(segments: Sequence[Stays]) -> int:
     """Return the length of a chunk with at most about ``CHUNK_ROWS`` stays: a power of 2, so that it rarely changes."""
     ends: Stays = max(segments, key=len)["end"][-CHUNK_ROWS:] if segments else ()
@@ -699,68 +635,17 @@ def chunk_seconds(segments: Sequence[Stays]) -> int:
     return int(2 ** math.floor(math.log2(span)))
 
 
-def _status(folder: Path) -> dict[str, Any]:
-    """Return the status of a run.
-
-    Raises:
-        ConfigError: If the folder has none, or it is damaged.
-    """
-    status = read_status(folder)
-    wanted = {"name": str, "run_seconds": int | float, "of_seconds": int | float, "as_of_seconds": int | float}
-    if wrong := [name for name, kind in wanted.items() if not isinstance(status.get(name), kind)]:
-        raise ConfigError(f"{STATUS} is damaged or from elsewhere: {', '.join(wrong)}")
-    return status
-
-
-def _present_states(status: Mapping[str, Any]) -> dict[str, dict[int, tuple[int, float]]]:
+def _present_states(status: Mapping[str, Any]) -> Mapping[str, Present]:
     """Return the state of each member of each population, and since when, seconds."""
     labels = {name: {s.info.label: int(s) for s in info.states} for name, info in POPULATIONS.items()}
     kinds = {info.member: name for name, info in POPULATIONS.items()}
-    found: dict[str, dict[int, tuple[int, float]]] = {name: {} for name in POPULATIONS}
+    found: dict[str, dict[int, tuple[int, float | None]]] = {name: {} for name in POPULATIONS}
     for part in status["components"]:
         kind, _, number = str(part["component"]).partition(" ")
         name = kinds.get(kind)
         if name is not None and part["state"] in labels[name] and (not number or number.isdecimal()):
             found[name][int(number or 0)] = labels[name][part["state"]], float(part["since_seconds"])
     return found
-
-
-def _populations(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return how many members of each population are in which state."""
-    populations = []
-    for name, members in _present_states(status).items():
-        counted = Counter(POPULATIONS[name].states(state).key for state, _ in members.values())
-        populations.append({"name": name, "size": len(members), "states": dict(counted)})
-    return populations
-
-
-def waiting(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what components wait for, those of one kind and state together, the longest wait of each as example."""
-    kinds = {info.member: name for name, info in POPULATIONS.items()}
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
-    for part in status["components"]:
-        name = str(part["component"])
-        groups[name.split(" ")[0] if name.split(" ")[0] in kinds else name, str(part["state"])].append(part)
-    waits = []
-    for (kind, state), same in groups.items():
-        oldest = min(same, key=lambda part: float(part["since_seconds"]))
-        population = kinds.get(kind)
-        keys = {s.info.label: s.key for s in POPULATIONS[population].states} if population else {}
-        waits.append(
-            {
-                "population": population,
-                "component": kind,
-                "state": keys.get(state, state),
-                "label": state,
-                "count": len(same),
-                "waits_for": oldest["waits_for"],
-                "woken_by": oldest["woken_by"],
-                "example": oldest["component"],
-                "for_seconds": round(max(0.0, float(status["as_of_seconds"]) - float(oldest["since_seconds"])), 3),
-                "detail": oldest["detail"],
-            }
-        )
-    return waits
 
 
 def _number(value: Any) -> float | None:

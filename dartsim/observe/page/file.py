@@ -10,15 +10,12 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import PurePosixPath
 from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from dartsim.core.errors import DartsimError
 from dartsim.observe.page.documents import RunDocuments
-from dartsim.observe.page.runs import UNREADABLE
-from dartsim.observe.page.site import Site
+from dartsim.observe.page.runs import UNREADABLE, Site
 
 WEB = files("dartsim.observe.page") / "web"
 """Package data: ``page.html``, which is a template, its style and modules."""
@@ -27,10 +24,10 @@ MAX_CHUNK_BYTES = 220_000
 MAX_TURN_BYTES = 80_000
 """Compressed bytes of turns that a file holds of each run, those of the newest attempts."""
 
-IMPORT = re.compile(
-    r"^import\s+(?:(?:\{(?P<names>[^}]*)\}|\*\s+as\s+(?P<all>\w+))\s+from\s+)?\"(?P<path>[^\"]+)\";?", re.MULTILINE
-)
-EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function\*?|const|let|class)\s+(\w+))", re.MULTILINE)
+MODULES = ("dom", "state", "source", "draw/plot", "draw/moves", "draw/bars", "draw/lines", "draw/lanes")
+VIEWS = ("attempts", "now", "schedule", "learning", "player", "runs", "study")
+"""Modules in the order of their imports; ``app.js`` comes last. A name may stand at the top level of one only."""
+IMPORT_OR_EXPORT = re.compile(r"^(import .*;$|export )", re.MULTILINE)
 
 
 def site_documents(site: Site, *, turns: bool = True, pictures: bool = False) -> dict[str, Any]:
@@ -95,55 +92,11 @@ def page_file(documents: Mapping[str, Any] | None = None) -> str:
 
 @cache
 def _style_and_script() -> tuple[str, str]:
-    modules = {
-        f"{place}{entry.name}": entry.read_text(encoding="utf-8")
-        for place in ("", "draw/", "views/")
-        for entry in (WEB / place).iterdir()
-        if entry.name.endswith(".js")
-    }
-    return (WEB / "page.css").read_text(encoding="utf-8"), bundle(modules)
-
-
-def bundle(modules: Mapping[str, str]) -> str:
-    """Return modules as one: each a function's result, after those that it imports.
-
-    Understood are imports of relative paths, of names, a namespace or nothing, and exported declarations.
-    """
-    done: dict[str, str] = {}
-
-    def add(path: str, importing: tuple[str, ...]) -> None:
-        if path in importing:
-            raise DartsimError(f"{path} imports itself by way of {', '.join(importing)}")
-        if path in done:
-            return
-        text = modules[path]
-
-        def imported(match: re.Match[str]) -> str:
-            source = _resolved(path, match["path"])
-            add(source, (*importing, path))
-            names = match["all"] or "{" + re.sub(r"(\w+)\s+as\s+(\w+)", r"\1: \2", match["names"] or "") + "}"
-            return f"const {names} = {_name(source)};"
-
-        body = IMPORT.sub(imported, text)
-        exports = ", ".join(EXPORT.findall(body))
-        done[path] = f"const {_name(path)} = (() => {{\n{EXPORT.sub('', body)}\nreturn {{{exports}}};\n}})();\n"
-
-    add("app.js", ())
-    return "".join(done.values()).replace("</script", "<\\/script")
-
-
-def _resolved(path: str, relative: str) -> str:
-    parts: list[str] = list(PurePosixPath(path).parent.parts)
-    for part in PurePosixPath(relative).parts:
-        if part == "..":
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    return "/".join(parts)
-
-
-def _name(path: str) -> str:
-    return "module_" + re.sub(r"\W", "_", path.removesuffix(".js"))
+    modules = (
+        (WEB / f"{name}.js").read_text(encoding="utf-8") for name in (*MODULES, *(f"views/{v}" for v in VIEWS), "app")
+    )
+    script = IMPORT_OR_EXPORT.sub("", "\n".join(modules)).replace("</script", "<\\/script")
+    return (WEB / "page.css").read_text(encoding="utf-8"), script
 
 
 def _json(document: Any) -> str:

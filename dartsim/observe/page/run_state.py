@@ -16,10 +16,25 @@ from dartsim.observe.rundir import CONFIG, STATUS, SUMMARY, is_locked, refuse_ev
 SILENT_SECONDS = 60.0
 """Time after which a real-time run, which writes its status every few seconds, is reported as silent."""
 ENDED = ("finished", "interrupted", "failed", "crashed")
+SILENT = (
+    "its process is alive, and has written nothing since {written}: a call does not return. Likely: the database "
+    "(curation.store) or the disk of the run's folder does not answer, or the process or its machine was paused. It "
+    "continues once that is over; otherwise kill it, and `dartsim run` its folder"
+)
+NUMBER = int | float
+WANTED: Mapping[str, Any] = {
+    "components": list,
+    "name": str,
+    "state": str,
+    "run_seconds": NUMBER,
+    "of_seconds": NUMBER,
+    "as_of_seconds": NUMBER,
+}
+"""Keys without which a status is damaged, and the types of their values."""
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return a run's ``status.json``, with the state ``crashed`` if its process is gone.
+    """Return a run's ``status.json``, with the state ``crashed`` if its process is gone, ``silent`` if it is overdue.
 
     Raises:
         ConfigError: If there is none, or it cannot be read.
@@ -42,27 +57,18 @@ def read_status(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         status = None
-    if not isinstance(status, dict) or not isinstance(status.get("components"), list):
+    if not isinstance(status, dict) or not all(isinstance(status.get(name), kind) for name, kind in WANTED.items()):
         raise ConfigError(
             f"{path} is damaged or from elsewhere: it holds no status of a run. A running run writes it again in "
             f"seconds; otherwise remove it, and `dartsim run {folder}` goes on with the run"
         )
     refuse_format(folder, status)
     if status["state"] not in ENDED and not running:
-        status["state"] = "crashed"
-        status["error"] = "its process is gone and has not written its end"
-    elif status["state"] == "running" and status.get("clock") == "real":
-        status["silent_since"] = _silent_since(path)
+        status |= {"state": "crashed", "error": "its process is gone and has not written its end"}
+    elif status["state"] == "running" and status.get("clock") == "real" and is_overdue(path.stat().st_mtime):
+        written = datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(timespec="seconds")
+        status |= {"state": "silent", "error": SILENT.format(written=written)}
     return status
-
-
-def shown_state(status: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """Return the state that pages show: a run that says nothing is silent, one that ended by a fault has failed."""
-    if status["state"] == "running" and status.get("silent_since"):
-        return "silent"
-    if status["state"] == "finished" and summary.get("failure"):
-        return "failed"
-    return str(status["state"])
 
 
 def plain_figures(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -73,11 +79,3 @@ def plain_figures(summary: Mapping[str, Any]) -> dict[str, float]:
 def is_overdue(written: float) -> bool:
     """Return whether a run in real time would have written a status again since, seconds since 1970."""
     return time.time() - written >= SILENT_SECONDS
-
-
-def _silent_since(path: Path) -> str | None:
-    """Return when an overdue status was last written, in local time; None if it is not overdue."""
-    written = path.stat().st_mtime
-    if not is_overdue(written):
-        return None
-    return datetime.fromtimestamp(written).astimezone().isoformat(timespec="seconds")

@@ -14,7 +14,6 @@ import gzip
 import hmac
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -28,7 +27,7 @@ from typing_extensions import override
 
 from dartsim.core.errors import DartsimError
 from dartsim.observe.page.file import page_file
-from dartsim.observe.page.site import Site
+from dartsim.observe.page.runs import Site
 
 LOOK_SECONDS = 0.5
 """Time between two looks at the files of a run that somebody watches."""
@@ -73,7 +72,7 @@ class PageServer(ThreadingHTTPServer):
         self.closing = False
         self._lock = RLock()
         self._looked: dict[str, tuple[float, Mapping[str, str]]] = {}
-        self._encoded: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self._encoded: dict[str, tuple[str, bytes]] = {}
         super().__init__((host, port), Handler)
 
     @property
@@ -96,13 +95,12 @@ class PageServer(ThreadingHTTPServer):
         path = "/".join(parts)
         with self._lock:
             revision = self.site.revision(parts)
-            known = self._encoded.get(path)
+            known = self._encoded.pop(path, None)
             if known is None or known[0] != revision:
                 known = revision, gzip.compress(json_bytes(self.site.get(parts)), compresslevel=5)
-            self._encoded[path] = known
-            self._encoded.move_to_end(path)
+            self._encoded[path] = known  # the last ones asked for come last
             if len(self._encoded) > MAX_ENCODED:
-                self._encoded.popitem(last=False)
+                del self._encoded[next(iter(self._encoded))]
             return known
 
     def close(self) -> None:
@@ -151,9 +149,6 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(site.screen(parts[0], parts[2]), "image/png", headers={"Cache-Control": "max-age=31536000"})
             else:
                 revision, packed = self.server.document(parts)
-                if self.headers.get("If-None-Match") == f'"{revision}"':
-                    self._send(b"", "application/json", status=HTTPStatus.NOT_MODIFIED)
-                    return
                 headers = {"ETag": f'"{revision}"', "Cache-Control": "no-cache"}
                 self._send(packed, "application/json", headers=headers, packed=True)
         except KeyError:

@@ -12,8 +12,13 @@ from typing_extensions import override
 
 from dartsim.config.sections.rollout import LendingConfig
 from dartsim.core.registry import register
-from dartsim.core.section import Fuzzed, Positive, Share
+from dartsim.core.section import Fuzzed, Share
 from dartsim.rollout.lending import Cycle, LendingRule
+
+STEP_UP = 0.05
+"""Added to the share after a wait (verl's trainer V1)."""
+WINDOW = 3
+"""Lendings over which the time of a switch is averaged (verl's trainer V1)."""
 
 
 @register("lending", "by_share")
@@ -30,14 +35,12 @@ class ByShare(LendingRule):
         share: Annotated[Share, Fuzzed((1.0, 0.5))] = Field(
             0.4, description="Share of the groups until the next publication (verl: 0.4, 0.3)."
         )
-        step_up: Share = Field(0.05, description="Added to it after a wait.")
         step_down: Share = Field(0.03, description="Taken from it after a cycle without one.")
-        window: Positive = Field(3, description="Lendings over which the time of a switch is averaged.")
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._share = parameters.share
-        self._switches: deque[float] = deque(maxlen=parameters.window)
+        self._switches: deque[float] = deque(maxlen=WINDOW)
         self._group_seconds = inf
 
     @override
@@ -53,6 +56,6 @@ class ByShare(LendingRule):
             self._switches.append(cycle.switch_seconds)
         if cycle.waited_groups:
             self._group_seconds = cycle.waited_seconds / cycle.waited_groups
-            self._share = min(1.0, self._share + self._parameters.step_up)
+            self._share = min(1.0, self._share + STEP_UP)
         elif cycle.number:
             self._share = max(0.0, self._share - self._parameters.step_down)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,29 +23,20 @@ if TYPE_CHECKING:
 
 @register("desktops", "gym")
 class GymDesktops(DesktopBackend):
-    """Gymnasium environments, in threads or processes of this machine."""
+    """Gymnasium environments, each in a thread of its own."""
 
     task_sources = ("gym",)
 
     @override
     def plan(self, config: Config) -> dict[str, Any]:
-        gym = config.gym
-        where = "in the event loop" if gym.run_in == "loop" else f"in {gym.run_in} of their own"
-        return {"what": f"{config.rollout.num_desktops} of {gym.env}, {where}"}
+        return {"what": f"{config.rollout.num_desktops} of {config.gym.env}, in threads of their own"}
 
     @override
     @asynccontextmanager
     async def open_here(
         self, config: Config, tasks: Sequence[Task], on_call: Any = None, *, folder: Path | None = None
     ) -> AsyncIterator[EnvProvider]:
-        from dartsim.envs.direct import DirectProvider
         from dartsim.envs.gym import gym_desktop_maker
-        from dartsim.real.gym import ProcessDesktop, ThreadedProvider
+        from dartsim.real.gym import ThreadedProvider
 
-        make = gym_desktop_maker(config.gym, config.policy)
-        if config.gym.run_in == "loop":
-            yield DirectProvider(make)
-        elif config.gym.run_in == "processes":
-            yield ThreadedProvider(partial(ProcessDesktop, make))
-        else:
-            yield ThreadedProvider(make)
+        yield ThreadedProvider(gym_desktop_maker(config.gym, config.policy))

@@ -2,11 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dartsim.core.registry import parameters
-from dartsim.core.types import Group
 from dartsim.curation import RunningGroup
 
 
@@ -51,22 +47,3 @@ def test_a_batch_waits_for_running_groups_of_an_age(made):
     assert numbers(rule.select(eligible, [RunningGroup(1, 4)], version=7)) == []
     assert rule.looks_at_running
     assert not batch_rule().looks_at_running
-
-
-@given(
-    st.permutations(range(8)),
-    st.sampled_from(["ready", "started", "weights", "in_order"]),
-    st.integers(1, 4),
-    st.sets(st.integers(0, 7)),
-)
-def test_a_batch_has_distinct_eligible_groups_and_its_size(ids, order, size, running):
-    rule = batch_rule(order, min_groups=size, max_groups=size + 1)
-    eligible = [Group(number, None, (), float(place)) for place, number in enumerate(ids) if number not in running]
-    chosen = numbers(rule.select(eligible, [RunningGroup(number, 0) for number in running]))
-    assert set(chosen) <= set(numbers(eligible))
-    assert len(set(chosen)) == len(chosen)
-    assert not chosen or size <= len(chosen) <= size + 1
-    if order == "in_order" and chosen and running:
-        assert max(chosen) < min(running)
-    if order in ("ready", "started", "weights") and len(eligible) >= size:
-        assert chosen

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from dartsim.core.registry import parameters
 from dartsim.core.types import Attempt, Ending, Observation, Reply, Task, Trajectory, Turn
 
@@ -48,27 +45,3 @@ def test_masked_attempts_and_those_without_turns_teach_nothing():
     rule = by_success()
     rule.learn([played(5, None, ending=Ending.BROKEN), played(0, 1.0)])
     assert rule.limit("t") == 30
-
-
-attempts = st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.0, 0.5, 1.0, None])), max_size=20)
-
-
-@given(attempts)
-def test_limits_stay_within_bounds_above_the_shortest_success_and_never_shrink_once_solved(
-    history: list[tuple[int, float | None]],
-):
-    rule = by_success()
-    solved: list[int] = []
-    before = 0
-    for turns, reward in history:
-        rule.learn([played(turns, reward)])
-        solved += [turns] if reward == 1.0 and turns else []
-        limit = rule.limit("t")
-        assert 1 <= limit <= 30
-        if solved:
-            assert limit >= min(solved)
-            assert limit >= before
-            assert limit == min(30, max(solved))
-            before = limit
-        else:
-            assert limit == 30

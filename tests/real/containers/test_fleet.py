@@ -167,17 +167,3 @@ async def test_opening_needs_one_engine_that_answers(engines):
     with pytest.raises(ContainerStartFailed):
         await fleet.open()
     await fleet.close()
-
-
-async def test_a_lost_containers_place_is_won_back(engines):
-    def busy(_):
-        raise ConnectionResetError("engine restarts")
-
-    async with fleet_of(engines[:1], 1) as fleet:
-        container = await fleet.start(SPEC, slot=0)
-        engines[0].hooks["remove"] = busy
-        with pytest.raises(Exception, match="engine restarts"):
-            await container.remove()
-        engines[0].hooks.clear()
-        await fleet.start(SPEC, slot=0)
-        assert fleet.num_held == 1

@@ -17,7 +17,6 @@ from dartsim.real.containers.errors import (
     ContainerFault,
     ContainerGone,
     ContainerStartFailed,
-    EngineMissing,
     HostClosed,
     PortClash,
     PortsUnknown,
@@ -161,21 +160,6 @@ async def test_ports_are_waited_for_but_not_for_ever(engine, monkeypatch):
         with pytest.raises(PortsUnknown):
             await host.start(SPEC, slot=1)
         assert len(engine.names) == 1
-
-
-async def test_no_engine_then_one(engine):
-    def fail(_):
-        raise EngineMissing("none")
-
-    engine.hooks["connect"] = fail
-    async with host_of(engine) as host:
-        with pytest.raises(EngineMissing):
-            await host.start(SPEC, slot=0)
-        assert host.num_held == 0
-        engine.hooks.clear()
-        await host.start(SPEC, slot=0)
-        assert (await host.info()).ours == 1
-    assert clean(engine)
 
 
 @pytest.mark.parametrize("call", ["connect", "create", "created", "start", "reload"])

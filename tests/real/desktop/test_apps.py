@@ -17,10 +17,20 @@ from dartsim.real.osworld.errors import ApplicationCrashed, DiskFull, SetupFaile
 from dartsim.real.osworld.provider import start_desktop as start_one
 from dartsim.real.osworld.ready import Readiness
 from dartsim.real.osworld.settings import DesktopSettings
-from experiments.apps_boot import APPLICATIONS
 
 SETTINGS = DesktopSettings(booted=Readiness(quiet_seconds=0.0, poll_seconds=0.05))
 SESSION = {"xfce4-panel", "Desktop"}
+APPLICATIONS = {
+    "google-chrome": "New Tab - Google Chrome",
+    "libreoffice --calc": "LibreOffice Calc",
+    "libreoffice --writer": "LibreOffice Writer",
+    "libreoffice --impress": "LibreOffice Impress",
+    "gimp": "GNU Image Manipulation Program",
+    "vlc": "VLC media player",
+    "thunderbird": "Home - Mozilla Thunderbird",
+    "gnome-terminal": "Terminal",
+}
+"""By what starts it: a part of its window's title."""
 
 
 def test_only_the_capabilities_that_sudo_needs_are_added():
@@ -67,7 +77,7 @@ def titles(caller) -> set[str]:
 def test_every_application_opens_without_a_dialog(desktop):
     _, caller = desktop
     assert titles(caller) == SESSION
-    for command, title in APPLICATIONS.values():
+    for command, title in APPLICATIONS.items():
         caller.post("/setup/launch", {"command": command, "shell": True})
         caller.until(f"the window of {command}", lambda title=title: title in str(titles(caller)), seconds=60.0)
     assert len(titles(caller)) == len(SESSION) + len(APPLICATIONS)

@@ -179,21 +179,6 @@ def test_the_wallpaper_is_shown_and_told(empty):
     assert caller.post("/setup/change_wallpaper", {"path": "~/bad.png"})[0] == 500
 
 
-def test_the_other_routes_answer_in_their_forms(caller):
-    assert caller.get("/platform") == (200, "Linux")
-    assert caller.post("/desktop_path", {}) == (200, {"desktop_path": "/home/user/Desktop"})
-    assert caller.get("/terminal") == (200, {"output": None, "status": "success"})
-    names = [
-        child["name"]
-        for child in caller.post("/list_directory", {"path": "/home/user"})[1]["directory_tree"]["children"]
-    ]
-    assert "Desktop" in names
-    assert caller.post("/setup/open_file", {}) == (400, "Path not supplied!")
-    assert caller.post("/setup/open_file", {"path": "/none"}) == (404, "Application/file not found: /none")
-    verified = {"command": "true", "verification": {"window_exists": "mousepad"}}
-    assert caller.post("/execute_with_verification", verified)[1]["verification"] == "passed"
-
-
 def test_the_panel_shows_its_items_and_writes_what_was_done(start_desktop):
     _, caller = start_desktop(width=224, height=224)
     button = {"kind": "button", "id": "save", "text": "Save", "color": "#ff0000"}

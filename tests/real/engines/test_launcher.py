@@ -141,12 +141,7 @@ def test_options_are_a_command_and_an_environment():
     first, second = one_engine_a_gpu(options, [0, 1])
     assert first.variables()["CUDA_VISIBLE_DEVICES"] == "0"
     assert second.variables()["CUDA_VISIBLE_DEVICES"] == "1"
-    command = first.command(8000)
-    assert command[:3] == ["py", "-m", "vllm.entrypoints.openai.api_server"]
-    assert "--enforce-eager" not in command
-    assert "--disable-uvicorn-access-log" in command
-    assert "--enable-prefix-caching" in command
-    assert not {"--kv-cache-dtype", "--quantization"} & set(command)
+    assert not {"--kv-cache-dtype", "--quantization"} & set(first.command(8000))
     flags = {"kv_cache_dtype": "fp8", "quantization": "fp8", "flags": ["--max-log-len", "1"]}
     command = EngineOptions(vllm=options.vllm.replace(**flags), model="m").command(1)
     assert command[command.index("--kv-cache-dtype") + 1] == command[command.index("--quantization") + 1] == "fp8"
@@ -156,13 +151,6 @@ def test_options_are_a_command_and_an_environment():
     for flag in ("--mm-processor-kwargs", "--mm_processor_kwargs.max_pixels=9"):
         with pytest.raises(ConfigError, match=r"mm.processor.kwargs"):
             EngineOptions(vllm=VllmConfig(python="py", flags=[flag]), model="m")
-    cpu = EngineOptions(vllm=VllmConfig(python="py"), model="m", environment={"OMP_NUM_THREADS": "3"})
-    # One process an engine: the two of "mp" spin on memory they share, which on two cores is most of the time.
-    assert cpu.command(1)[cpu.command(1).index("--distributed-executor-backend") + 1] == "uni"
-    assert cpu.variables()["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
-    assert (Path(cpu.variables()["PYTHONPATH"]) / "sitecustomize.py").is_file()
-    assert cpu.variables()["OMP_NUM_THREADS"] == "3"
-    assert cpu.command(1, "other")[cpu.command(1).index("--model") + 1] == "other"
     with pytest.raises(ConfigError, match="3 GPUs"):
         one_engine_a_gpu(EngineOptions(vllm=VllmConfig(python="py", tensor_parallel=2), model="m"), [0, 1, 2])
 

@@ -62,23 +62,6 @@ def test_a_missing_shard_is_torn(models, tmp_path):
         ledger.inspect(tmp_path)
 
 
-def test_engines_that_hold_what_they_should_are_confirmed(models):
-    ledger = WeightsLedger()
-    for version, folder in enumerate(models.folders):
-        for _ in range(2):
-            ledger.confirm(version, ledger.inspect(folder), checksums_of(folder))
-    # The very same weights under another number.
-    ledger.confirm(3, ledger.inspect(models.folders[2]), checksums_of(models.folders[2]))
-
-
-def test_old_weights_are_not_confirmed(models):
-    ledger = WeightsLedger()
-    first, second = models.folders[:2]
-    ledger.confirm(0, ledger.inspect(first), checksums_of(first))
-    with pytest.raises(WeightsUnconfirmed, match="not in the engine"):
-        ledger.confirm(1, ledger.inspect(second), checksums_of(first))
-
-
 def test_one_parameter_that_differs_between_engines_is_found(models):
     ledger = WeightsLedger()
     folder = models.folders[0]

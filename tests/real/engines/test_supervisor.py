@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from dartsim.core.errors import ConfigError, WorkerFault
 from dartsim.core.sync_modes import SyncMode
 from dartsim.core.types import Weights
-from dartsim.real.engines.errors import EngineDied, EngineHung, EngineStartFailed, WeightsTorn
+from dartsim.real.engines.errors import EngineDied, EngineStartFailed
 from dartsim.real.engines.options import WorkerSettings
 from dartsim.real.engines.request_codec import RequestCodec
 from dartsim.real.engines.supervisor import EngineHealth
@@ -158,26 +158,6 @@ async def test_a_load_comes_between_two_tries_of_a_start(standin, models, reques
         assert engine.starts == [None, None, models.folders[1]]
 
 
-async def test_weights_that_come_back_are_served_again(standin, models, request_of, tmp_path):
-    async with serving(standin, models) as (engine, worker):
-        folder, away = tmp_path / "version-000001", tmp_path / "away"
-        shutil.copytree(models.folders[1], folder)
-        await worker.load(Weights(1, str(folder)), SyncMode.KEEP)
-        folder.rename(away)
-        await engine.die()
-        await until(lambda: worker.state is EngineHealth.UNLOADED)
-        with pytest.raises(WeightsTorn):
-            await worker.load(Weights(2, str(folder)), SyncMode.KEEP)
-        away.rename(folder)
-        await worker.load(Weights(2, str(folder)), SyncMode.KEEP)
-        folder.rename(away)
-        await engine.die()
-        await until(lambda: worker.state is EngineHealth.UNLOADED)
-        away.rename(folder)
-        await worker.wait_until_up()
-        assert (await worker.generate(request_of())).version == 2
-
-
 async def test_the_pool_brings_an_engine_whose_weights_are_gone_to_the_newest(standin, models, request_of, tmp_path):
     from dartsim.config.sections.rollout import RolloutConfig, SyncConfig
     from dartsim.observe import DesktopState, Recorder
@@ -283,21 +263,6 @@ async def test_an_engine_that_dies_warming_up_was_never_up(standin, models, requ
         assert worker.counts["fault/engine_lost"] == 1
         assert worker.counts["requests"] == counts["requests"] + 3
         assert worker.counts["prompt_tokens"] == 4 * counts["prompt_tokens"]
-
-
-async def test_a_first_request_that_hangs_is_no_start(standin, models):
-    def hang(server):
-        server.faults.hang = True
-
-    engine = Process(standin, models.folders[0])
-    engine.prepare = hang
-    settings = WorkerSettings(request_seconds=0.1)
-    weights = Weights(0, str(models.folders[0]))
-    worker = VllmWorker(0, engine, RequestCodec(models.vlms[0]), weights=weights, settings=settings)
-    async with asyncio.timeout(30):
-        with pytest.raises(EngineHung):
-            await worker.start()
-    assert not engine.running
 
 
 async def test_an_engine_on_a_lent_gpu_starts_joins_answers_and_stops_with_each_lending(standin, models, request_of):

@@ -50,7 +50,7 @@ class FakeClient:
         self.did("launch", command, shell)
         return "launched"
 
-    async def open_file(self, path, *, seconds=None):
+    async def open_file(self, path, *, seconds):
         self.did("open_file", path)
         return "opened"
 

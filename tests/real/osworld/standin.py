@@ -21,7 +21,6 @@ from dartsim.core.png import encode_png
 from dartsim.envs.actions import make_grammar
 from dartsim.envs.actions.grammar import MalformedAction
 from dartsim.envs.actions.model import TypeText
-from dartsim.real.osworld.exchange import Stage
 from dartsim.real.osworld.pyautogui_code import PREFIX, plain
 from dartsim.real.osworld.transport import ServerTraits
 
@@ -289,12 +288,11 @@ ROUTES = {
 class Memory(httpx.AsyncBaseTransport):
     """Answers httpx without a socket, so that a client can be tested in virtual time."""
 
-    def __init__(self, vm, *, tells=True):
+    def __init__(self, vm):
         self.vm = vm
-        self.tells = tells
 
     async def handle_async_request(self, request):
-        stage = request.extensions["stage"] if self.tells else Stage()
+        stage = request.extensions["stage"]
         stage.may_be_sent = False
         if not self.vm.up:
             raise httpx.ConnectError("connection refused", request=request)

@@ -43,9 +43,7 @@ def make(standin, vm):
     """Return what makes a client of ``vm`` in memory."""
 
     def client(server=None, **options):
-        tells = options.pop("tells", True)
-        transport = standin.Memory(vm, tells=tells)
-        return VmClient("http://vm", server=server or standin.PATIENT, transport=transport, **options)
+        return VmClient("http://vm", server=server or standin.PATIENT, transport=standin.Memory(vm), **options)
 
     return client
 
@@ -221,18 +219,6 @@ async def test_one_request_at_a_time(make, vm):
         await asyncio.gather(*(client.screenshot() for _ in range(4)))
         assert now() == 4.0
         assert vm.overlaps == 0
-
-
-@pytest.mark.parametrize("tells", [True, False])
-@pytest.mark.parametrize("fault", ["hang", "close", "lost", "cut"])
-async def test_an_action_is_never_sent_twice(make, vm, fault, tells):
-    async with make(tells=tells) as client:
-        vm.fail("/execute", fault)
-        with pytest.raises(ActionUncertain) as caught:
-            await client.execute(CLICK)
-        assert caught.value.cause == "action_uncertain"
-        assert vm.requests == ["/execute"]
-        assert len(vm.actions) == (1 if fault in ("lost", "cut") else 0)
 
 
 async def test_an_action_that_was_refused_was_not_sent(make, vm):

@@ -91,11 +91,6 @@ def test_a_download_that_is_cut_is_no_file(tmp_path, monkeypatch, name):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_comes_late_is_seen_on_a_desktop():
-    with pytest.raises(EnvBroken):
-        run(file_of_desktop, *BROKEN["length too small"], pause=0.05)
-
-
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:1"
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -108,6 +108,7 @@ def three_styles(qwen) -> list[Any]:
     return [*small, qwen.qwen_model(replace(style, box_tokens=True))]
 
 
+@settings(max_examples=20)
 @given(instruction=texts, replies=st.lists(texts, max_size=2), sampled=st.booleans(), kind=st.integers(0, 2))
 def test_text_is_text_whatever_it_spells(three_styles, instruction, replies, sampled, kind):
     vlm = three_styles[kind]

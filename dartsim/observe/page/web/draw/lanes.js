@@ -9,7 +9,7 @@ const AXIS = 20, MAP = 26, MARKS = 30, GAP = 8, ROW = 4, MAX_CHUNKS = 4, MIN_PIX
 /**
  * @typedef {{key: string, label: string, color: string, meaning?: string}} State
  * @typedef {{seconds: number, from: number, shares: number[][]}} Level share of members by bin and state
- * @typedef {{name: string, title: string, size: number, states: State[], levels: Level[]}} Population
+ * @typedef {{name: string, title: string, size: number, states: State[], levels: Level[]}} Population the coarsest level first
  * @typedef {{state: number[], start: number[], end: number[], attempt: (number | null)[]}} Track
  * @typedef {Record<string, Map<number, Track>>} Chunk tracks of members, by population
  * @typedef {{time: number, kind: string, label: string}} Mark
@@ -209,11 +209,7 @@ class LanesPlot extends Plot {
   }
 
   /** The finest level with bins of a pixel or more. @param {Population} population @param {number} scale */
-  #level(population, scale, from = this.view[0]) {
-    const levels = [...population.levels].sort((a, b) => a.seconds - b.seconds);
-    const reaching = levels.filter((level) => level.from <= from + level.seconds);
-    return reaching.find((level) => level.seconds * scale >= 1) ?? reaching.at(-1) ?? levels.at(-1);
-  }
+  #level({ levels }, scale) { return levels.findLast((level) => level.seconds * scale >= 1) ?? levels[0]; }
 
   /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} height */
   paint(pen, width, height) {
@@ -355,7 +351,7 @@ class LanesPlot extends Plot {
     const { from, to, populations } = this.data, left = this.#left, scale = (width - left) / (to - from);
     const [start, end] = this.view.map((time) => left + (time - from) * scale), population = populations[0];
     const box = { population, top: 0, height: MAP - 4 };
-    this.#shares(pen, box, this.#level(population, scale, from), [from, to], (time) => left + (time - from) * scale);
+    this.#shares(pen, box, this.#level(population, scale), [from, to], (time) => left + (time - from) * scale);
     pen.fillStyle = color("veil");
     pen.fillRect(left, 0, start - left, MAP - 4);
     pen.fillRect(end, 0, width, MAP - 4);

@@ -1,7 +1,7 @@
 // Lines over hours, versions or samples, with their intervals as bands.
 
-import { h, number, table } from "../dom.js";
-import { bubble, color, place, Plot, ticks } from "./plot.js";
+import { clock, h, number, table } from "../dom.js";
+import { bubble, color, multiples, place, Plot, ticks, timeStep } from "./plot.js";
 
 const LEFT = 44, RIGHT = 10, TOP = 8, BOTTOM = 20;
 
@@ -58,10 +58,13 @@ class LinesPlot extends Plot {
         line.low && line.low[near[k]] !== null ? ` (${show(line.low[near[k]])} to ${show(line.high[near[k]])})` : ""]);
     const first = near.findIndex((n) => n >= 0);
     if (first < 0) return;
-    bubble(event, [`${this.data.over} ${number(this.data.lines[first].x[near[first]])}`,
+    bubble(event, [this.#said(this.data.lines[first].x[near[first]]),
       ...shown.filter(Boolean).map((parts) => h("span", {}, ...parts))]);
     this.redraw();
   }
+
+  /** A value of the axis as text: hours as a time. @param {number} x */
+  #said(x) { return this.data.over === "hours" ? clock(3600 * x) : `${this.data.over} ${number(x)}`; }
 
   /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} height */
   paint(pen, width, height) {
@@ -69,15 +72,17 @@ class LinesPlot extends Plot {
     const toX = (x) => LEFT + (x - left) / (right - left) * (width - LEFT - RIGHT);
     const toY = (y) => bottom - (y - low) / (high - low) * (bottom - TOP);
     pen.textAlign = "right";
-    for (const value of ticks(low, high, height > 200 ? 6 : 4)) {
+    const values = ticks(low, high, height > 200 ? 6 : 4), alike = new Set(values.map(show)).size < values.length;
+    for (const value of values) {
       pen.fillStyle = color("grid");
       pen.fillRect(LEFT, Math.round(toY(value)), width - LEFT - RIGHT, 1);
       pen.fillStyle = color("muted");
-      pen.fillText(show(value), LEFT - 6, toY(value));
+      pen.fillText(alike ? String(Number(value.toPrecision(5))) : show(value), LEFT - 6, toY(value));
     }
     pen.textAlign = "center";
-    for (const value of ticks(left, right, Math.max(2, width / 60))) {
-      if (toX(value) < width - 14) pen.fillText(number(value), toX(value), height - 8);
+    const times = this.data.over === "hours", step = timeStep(3600 * (right - left), Math.max(2, width / 80));
+    for (const value of times ? multiples(left, right, step / 3600) : ticks(left, right, Math.max(2, width / 60))) {
+      if (toX(value) < width - 18) pen.fillText(times ? clock(3600 * value + 1e-6, step) : number(value), toX(value), height - 8);
     }
     if (this.#at !== null) {
       pen.fillStyle = color("muted");
@@ -122,14 +127,14 @@ class LinesPlot extends Plot {
 
   table() {
     /** @type {Lines} */
-    const { title, over, lines, show = number } = this.data;
+    const { title, lines, show = number } = this.data;
     const rows = lines.flatMap((line) => {
       const every = Math.ceil(line.x.length / 100); // a long line is thinned: nobody reads ten thousand rows
-      return line.x.map((x, k) => [line.name, number(x), line.y[k] === null ? "–" : show(/** @type {number} */ (line.y[k])),
+      return line.x.map((x, k) => [line.name, this.#said(x), line.y[k] === null ? "–" : show(/** @type {number} */ (line.y[k])),
         line.low?.[k] == null ? "" : `${show(line.low[k])} to ${show(/** @type {number} */ (line.high?.[k]))}`])
         .filter((_, k) => k % every === 0);
     });
-    return table(title, ["line", `#${over}`, "#value", "#95 % interval"], rows);
+    return table(title, ["line", "#at", "#value", "#95 % interval"], rows);
   }
 }
 customElements.define("lines-plot", LinesPlot);

@@ -31,7 +31,11 @@ export const timeStep = (span, most) => STEPS.find((step) => span / step <= most
 /** Round values that cover a range. @param {number} low @param {number} high @param {number} most */
 export function ticks(low, high, most) {
   const rough = (high - low) / most || 1, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999) ?? rough;
+  return multiples(low, high, [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999) ?? rough);
+}
+
+/** The multiples of a step in a range. @param {number} low @param {number} high @param {number} step */
+export function multiples(low, high, step) {
   const first = Math.ceil(low / step - 1e-9);
   return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, k) => (first + k) * step);
 }

@@ -13,6 +13,8 @@ const FILTERS = [["task", "Task"], ["ending", "Outcome"], ["reward", "Reward"], 
 const ORDERS = [["attempt", "newest"], ["reward", "reward"], ["num_turns", "turns"], ["staleness", "staleness"]];
 const HEADS = ["#attempt", "task", "#group", "#version", "#staleness", "#turns", "outcome", "#reward", "became", "#update", "#started"];
 const PAGE = 100;
+/** @type {Record<string, string>} */
+const WHY_FAILED = { done: "it said it was done", turn_limit: "out of turns" };
 /** Colors of failures: the palette without the green of success. */
 const FAILED = PALETTE.filter((_, k) => k !== 2);
 
@@ -52,7 +54,7 @@ function counted(values) {
 /** How attempts ended: those that succeeded, and why the others did not. @param {any} columns @param {number[]} rows */
 function outcomes({ ending, cause, reward }, rows) {
   const kinds = counted(rows.map((row) => reward[row] === null ? `masked: ${cause[row] ?? ending[row]}` :
-    reward[row] > 0.5 ? "succeeded" : `failed: ${ending[row]}`));
+    reward[row] > 0.5 ? "succeeded" : `failed: ${WHY_FAILED[ending[row]] ?? ending[row]}`));
   const shown = kinds.slice(0, 7), rest = kinds.slice(7).reduce((sum, [, count]) => sum + count, 0);
   if (rest) shown.push(["others", rest]);
   return shareBar("How they ended", shown.map(([label, count], k) => ({ label, share: count / rows.length,

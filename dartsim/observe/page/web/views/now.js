@@ -33,25 +33,23 @@ function one(run, found, states, series) {
       found.verdict && h("p.verdict", {}, found.verdict),
       h("div.progress", {},
         h("progress", { max: 1, value: progress ?? 0, "aria-label": "Part of the run that is done" }),
-        h("span", {}, `${percent(progress)}: ${clock(done)}${whole ? ` of ${clock(whole)}` : ""} of ${kind} time`,
-          state === "running" && rest ? `, ends in about ${duration(rest)}` : "")),
+        h("span", {}, `${percent(progress)}: ${clock(done)}${whole && state !== "finished" ? ` of ${clock(whole)}` : ""} of ${kind} time`,
+          state === "running" && rest ? `, ends in about ${duration(rest)}${found.target_success ? `, or once ${percent(found.target_success)} of held-out tasks succeed` : ""}` : "")),
       h("dl.counts", {}, ...counts(found, series).map(([label, value]) =>
         h("div", {}, h("dt", {}, label), h("dd", {}, value))))),
     alarms(run, found.alarms),
     h("div.columns", {},
       h("div.panel.stack", {}, h("h2", {}, state === "running" ? "What they do now" : "What they did at last"),
-        ...found.populations.map((population) => does(population, states.populations[population.name]))),
-      found.idle && h("div.panel.stack", {}, h("h2", {}, `Where their time went, ${clock(found.idle.from_seconds)} to ${clock(found.idle.to_seconds)}`),
-        ...Object.entries(found.idle.populations).map(([key, causes]) => idle(states.populations[key], causes, states))),
-      curves(series)),
-    found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found.waiting, states)));
+        ...Object.entries(states.populations).map(([key, members]) => does(members, found.waiting.filter((wait) => wait.population === key)))),
+      found.idle && idle(found.idle, states),
+      curves(series, found.surrogate)),
+    found.waiting.length > 0 && h("div.panel", {}, h("h2", {}, "What they wait for"), waits(found, states)));
 }
 
 /** The figures that tell most. @param {any} found @param {any} series @returns {[string, string][]} */
 function counts(found, series) {
   const last = (/** @type {any[] | undefined} */ values) => values?.findLast((value) => value !== null);
-  const by = Object.fromEntries(found.counts.map(({ name, value }) => [name, value]));
-  const { success, updates, utilization } = series ?? {}, rate = last(success?.rate);
+  const by = found.counts, { success, updates, utilization } = series ?? {}, rate = last(success?.rate);
   const share = (count) => by.trajectories ? `${number(count ?? 0)} (${percent((count ?? 0) / by.trajectories)})` : undefined;
   /** @type {[string, string | undefined][]} */
   const all = [
@@ -62,7 +60,7 @@ function counts(found, series) {
     ["updates", number(by.updates ?? 0)],
     ["attempts", number(by.trajectories ?? 0)],
     ["trained on", share(by.trained_trajectories)],
-    ["masked by faults", share(by["dropped/masked"])],
+    ["masked by faults", share(Math.max(0, (by["dropped/masked"] ?? 0) - (by["ending/cancelled"] ?? 0)))],
     ["alarms", found.alarms.length ? `${found.alarms.filter((alarm) => alarm.active).length} active of ${found.alarms.length}` : "none"],
   ];
   return /** @type {[string, string][]} */ (all.filter(([, value]) => value !== undefined && value !== "–"));
@@ -70,12 +68,12 @@ function counts(found, series) {
 
 /** @param {string} run @param {any[]} alarms */
 function alarms(run, alarms) {
-  const rows = [...alarms].sort((a, b) => Number(b.active) - Number(a.active) || b.at_seconds - a.at_seconds);
+  const rows = [...alarms].sort((a, b) => Number(b.active) - Number(a.active) || b.since_seconds - a.since_seconds);
   if (!rows.length) return null;
   return h("div.panel", {}, h("h2", {}, "Alarms"), table("Alarms", ["#at", "", "what", "likely", "do"], rows.map((alarm) => [
-    h("a", { href: viewLink(run, "schedule", around(alarm.at_seconds)) }, clock(alarm.at_seconds)),
+    h("a", { href: viewLink(run, "schedule", around(alarm.since_seconds)) }, clock(alarm.since_seconds)),
     h(`span.badge.${alarm.active ? "bad" : "plain"}`, {}, alarm.active ? "active" : "over"),
-    brief(alarm.message), alarm.likely ?? "", alarm.todo ?? ""])));
+    brief(alarm.found), alarm.likely, alarm.todo])));
 }
 
 /** A long message's first part, with the rest behind a click. @param {string} message */
@@ -84,16 +82,20 @@ function brief(message) {
   return message.length < 200 || end < 0 ? message : h("details", {}, h("summary", {}, message.slice(0, end)), message.slice(end + 2));
 }
 
-/** @param {any} population @param {any} members */
-const does = (population, members) => shareBar(members.title, members.states.map((state) => ({ ...state,
-  share: (population.states[state.key] ?? 0) / population.size, note: number(population.states[state.key]) })), population.size);
-
-/** @param {{title: string}} population @param {any} causes @param {any} states */
-function idle({ title }, causes, states) {
-  const work = causes[states.at_work] ?? 0, parts = states.causes.map((cause) => ({ ...cause, share: causes[cause.label] ?? 0 }));
-  parts.push({ label: states.at_work, color: "var(--border)", share: work });
-  return shareBar(title, parts.filter((part) => part.share >= 0.0005), `${percent(work)} at work; the rest because of`);
+/** How many members are in which state. @param {any} members @param {any[]} waiting */
+function does({ title, states }, waiting) {
+  const size = waiting.reduce((sum, { count }) => sum + count, 0), counts = new Map(waiting.map(({ state, count }) => [state, count]));
+  return shareBar(title, states.map((state) => ({ ...state, share: (counts.get(state.label) ?? 0) / size, note: number(counts.get(state.label)) })), size);
 }
+
+/** @param {any} found @param {any} states */
+const idle = ({ start_seconds: start, end_seconds: end, populations }, states) => h("div.panel.stack", {},
+  h("h2", {}, `Where their time went, ${clock(start)} to ${clock(end)}`), ...Object.entries(populations).map(([key, { size, seconds }]) => {
+    const share = (cause) => (seconds[cause] ?? 0) / (size * (end - start)), work = share(states.at_work);
+    const parts = states.causes.map((cause) => ({ ...cause, share: share(cause.label) }));
+    parts.push({ label: states.at_work, color: "var(--border)", share: work });
+    return shareBar(states.populations[key].title, parts.filter((part) => part.share >= 0.0005), `${percent(work)} at work; the rest because of`);
+  }));
 
 /** Whether it learns, by whether the intervals of the first and the last figure overlap. @param {any} success */
 function learns({ rate, low, high }) {
@@ -103,20 +105,21 @@ function learns({ rate, low, high }) {
   return h("p", {}, h(`span.badge.${sign}`, {}, word), ` it went from ${before} to ${after}`);
 }
 
-/** Success or reward, and the rate, in small. @param {any} series */
-function curves(series) {
+/** Success or reward, and the rate, in small. @param {any} series @param {boolean} surrogate */
+function curves(series, surrogate) {
   const { success, updates, played } = series ?? {}, drawn = [];
   const [title, learning] = success?.rate?.length ? ["Success on held-out tasks", success] : ["Reward of all attempts", played];
-  if (learning?.rate?.length) drawn.push({ title, ...learning, y: learning.rate, dots: true });
+  if (learning?.rate.length) drawn.push({ title, ...learning, y: learning.rate, dots: true });
   if (updates?.turns_per_minute?.length) drawn.push({ title: "Trained turns per minute", seconds: updates.seconds, y: updates.turns_per_minute });
-  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), success?.rate?.length > 1 && learns(success),
+  return drawn.length > 0 && h("div.panel.stack", {}, h("h2", {}, "Is it learning?"), learning.rate.length > 1 && !surrogate && learns(learning),
+    surrogate && h("p", {}, h("span.badge.plain", {}, "no model"), " outcomes are drawn: nothing is learned"),
     ...drawn.map(({ title, seconds, y, low, high, dots }) => linesFigure({ title, over: "hours", floor: 0, size: 110,
       lines: [{ name: title, color: PALETTE[0], x: seconds.map((value) => value / 3600), y, low, high, dots }], show: dots ? percent : number })));
 }
 
-/** @param {any[]} waiting @param {any} states */
-const waits = (waiting, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], waiting.map((wait) => {
-  const members = states.populations[wait.population], state = members?.states.find(({ key }) => key === wait.state);
-  return [[`${members?.title ?? wait.component}: `, state ? swatch(state) : wait.label ?? wait.state], number(wait.count), wait.waits_for, wait.woken_by,
-    [wait.example ?? "", wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(wait.for_seconds)];
+/** @param {any} found @param {any} states */
+const waits = (found, states) => table("Waits", ["who", "#how many", "waits for", "until", "longest", "#for"], found.waiting.map((wait) => {
+  const members = states.populations[wait.population], state = members?.states.find(({ label }) => label === wait.state);
+  return [[`${members?.title ?? wait.kind}: `, state ? swatch(state) : wait.state], number(wait.count), wait.waits_for, wait.woken_by,
+    [wait.component, wait.detail && h("span.muted", {}, ` ${wait.detail}`)], duration(Math.max(0, found.as_of_seconds - wait.since_seconds))];
 }));

@@ -84,7 +84,7 @@ function picture(run, turn) {
   return h("div.screen", { style: { "aspect-ratio": `${width} / ${height}`, width: `min(100%, ${0.68 * width / height} * 100vh)` } },
     source ? h("img", { src: source, class: width < 400 ? "small" : null, alt: `What the agent saw before: ${turn.action ?? "no action"}` })
       : h("div.blank", {}, "No screenshot of this turn is kept."),
-    ...(turn.draw ?? []).flatMap(marks), words && h("span.typed", {}, words));
+    ...(turn.draw ?? []).flatMap(pointers), words && h("span.typed", {}, words));
 }
 
 /** What of an operation is no place. @param {any} operation */
@@ -96,7 +96,7 @@ function spoken({ kind, keys, text, amount, button }) {
 }
 
 /** @param {any} operation its points are shares of the picture */
-function marks({ kind, points = [] }) {
+function pointers({ kind, points = [] }) {
   const circles = points.map(([x, y], n) => h(`i.point.${n ? "target" : kind}`, { style: { left: `${100 * x}%`, top: `${100 * y}%` } }));
   return points.length > 1 ? [line(points[0], points[points.length - 1]), ...circles] : circles;
 }

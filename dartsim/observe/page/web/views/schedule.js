@@ -11,20 +11,24 @@ let noting;
 /** @param {string[]} runs */
 export async function schedule(runs) {
   const found = await Promise.all(runs.map(async (run) =>
-    ({ run, lanes: await get(`${run}/lanes`), states: await get(`${run}/states`) })));
+    ({ run, lanes: await get(`${run}/lanes`), states: await get(`${run}/states`), idle: (await get(`${run}/now`))?.idle })));
   const drawn = found.filter(({ lanes }) => lanes?.populations.length);
   if (!drawn.length) return h("p.muted", {}, "No schedule was recorded yet.");
   return h("section.stack", {},
     h("div.bar-row", {}, h("span.muted", {}, "Wheel or pinch zooms, dragging moves, a click opens an attempt."),
       h("form", { onsubmit: jump }, h("label.field", {}, "Go to", h("input", { name: "at", placeholder: "03:12", size: 8 })))),
-    ...drawn.map(({ run, lanes, states }) => h("figure.panel", {},
-      runs.length > 1 && h("figcaption", {}, h("b", {}, decodeURIComponent(run))), lanesPlot(data(run, lanes, states)),
-      inView(run, lanes, states, viewed() ?? [lanes.from, lanes.to]))),
-    h("div.panel.key", {}, ...Object.values(drawn[0].states.populations).map((population) =>
-      h("p.legend", {}, h("b", {}, population.title), ...population.states.map(swatch))),
+    ...drawn.map(({ run, lanes, states, idle }) => h("figure.panel", {},
+      runs.length > 1 && h("figcaption", {}, h("b", {}, decodeURIComponent(run))), lanesPlot(data(run, lanes, states, idle)),
+      inView(run, lanes, states, viewed() ?? [0, lanes.to]))),
+    h("div.panel", {}, ...Object.entries(drawn[0].states.populations).map(([name, { title, states }]) =>
+      h("p.legend", {}, h("b", {}, title), ...states.filter((_, k) => drawn.some(({ lanes }) => occurs(lanes, name, k))).map(swatch))),
       h("p.legend.muted", {}, "Above the lanes: v7 is the update that made version 7; red marks are faults, amber alarms, orange weight syncs. " +
         "Below desktops, engines and trainer: why they were idle, where single stays are kept.")));
 }
+
+/** Whether a population was ever in a state. @param {any} lanes @param {string} name @param {number} state */
+const occurs = (lanes, name, state) =>
+  lanes.populations.find((population) => population.name === name)?.levels.at(-1)?.shares.some((bin) => bin[state] > 0);
 
 /** Show the minutes around a time of the run. @param {SubmitEvent} event */
 function jump(event) {
@@ -35,15 +39,16 @@ function jump(event) {
   if (text && Number.isFinite(at)) plot.show(at - 150, at + 150);
 }
 
-/** What the plot draws of a run's documents. @param {string} run @param {any} lanes @param {any} states
+/** What the plot draws of a run's documents. @param {string} run @param {any} lanes @param {any} states @param {any} idle
  * @returns {import("../draw/lanes.js").Lanes} */
-function data(run, lanes, states) {
+function data(run, lanes, states, idle) {
   return {
     ...lanes,
+    from: 0,
     name: decodeURIComponent(run),
     view: viewed(),
     populations: lanes.populations.flatMap((population) => [{ ...population, ...states.populations[population.name] },
-      ...why(population.name, lanes.idle, states.causes)]),
+      ...why(population.name, idle, states.causes)]),
     marks: marks(lanes),
     load: async (id) => tracks(await get(`${run}/lanes/${id}`)),
     attempt: (attempt) => viewLink(run, "player", { attempt: String(attempt) }),
@@ -98,11 +103,10 @@ function unusual({ title, states }, level, from, to) {
 /** A band with the causes for which a population was idle, where they are known. @param {string} name @param {any} idle
  * @param {any[]} causes @returns {import("../draw/lanes.js").Population[]} */
 function why(name, idle, causes) {
-  const found = Object.entries(idle?.shares[name] ?? {});
-  if (!found.length) return [];
-  const states = found.map(([label]) => causes.find((cause) => cause.label === label));
-  const shares = found[0][1].map((_, bin) => found.map(([, values]) => values[bin]));
-  return [{ name: `${name} idle`, title: "why idle", size: 0, states, levels: [{ seconds: idle.seconds, from: idle.from, shares }] }];
+  const found = idle?.populations[name].shares ?? {}, states = causes.filter(({ label }) => found[label]);
+  if (!states.length) return [];
+  const shares = found[states[0].label].map((_, bin) => states.map(({ label }) => found[label][bin])), from = idle.start_seconds;
+  return [{ name: `${name} idle`, title: "why idle", size: 0, states, levels: [{ seconds: (idle.end_seconds - from) / shares.length, from, shares }] }];
 }
 
 /** Columns of segments by member. @param {any} chunk @returns {import("../draw/lanes.js").Chunk} */

@@ -15,7 +15,7 @@ export async function study() {
     h("div.panel.head", {}, h("h1", {}, document.title), document.verdict && h("p.verdict", {}, document.verdict),
       h("p.legend", {}, ...[...colors].map(([name, color]) => h("span.state", {}, h("i", { style: { background: color } }), name)))),
     document.ranking.length > 0 && panel("Ranking", ranking(document.ranking, colors)),
-    document.differences.rows.length > 0 && panel(document.differences.title, differences(document.differences, colors)),
+    document.differences.rows.length > 0 && panel(document.differences.title, paired(document.differences, colors)),
     h("div.grid", {}, ...figures.map((figure) => linesFigure({ title: figure, over: document.arms.find((arm) => arm.lines?.[figure]).lines[figure].over ?? "hours",
       lines: document.arms.filter((arm) => arm.lines?.[figure]).map((arm) => ({ name: arm.name, color: colors.get(arm.name), ...arm.lines[figure] })), size: 200 }))),
     ...document.tables.map((each) => panel(each.title, table(each.title, each.heads, each.rows.map((row) =>
@@ -35,7 +35,7 @@ function ranking(rows, colors) {
 }
 
 /** @param {{title: string, rows: any[]}} found @param {Map<any, string>} colors */
-function differences({ title, rows }, colors) {
+function paired({ title, rows }, colors) {
   return table(title, ["figure", "arm", "#difference", "", "#interval"], rows.map((row) => {
     const most = Math.max(...rows.filter((other) => other.figure === row.figure).flatMap((other) => [Math.abs(other.low), Math.abs(other.high)])) || 1;
     return [row.figure, `${row.arm} − ${row.against}`, `${number(row.difference)} ${row.unit ?? ""}`, interval(row.low, row.difference, row.high, [-most, most], colors.get(row.arm) ?? "currentColor"),
