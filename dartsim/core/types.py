@@ -211,7 +211,7 @@ class Turns(Sequence[Turn]):
             seen.append(observation)
         elif observation is not seen[0]:
             self._observations = [*seen * number, observation]
-        if tokens is not None or self._sampled:
+        if tokens is not None or logprobs is not None or entropies is not None or self._sampled:
             self._sampled += [(None,) * 3] * (number - len(self._sampled))
             self._sampled.append((tokens, logprobs, entropies))
         self._actions.append(action)
