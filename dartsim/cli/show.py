@@ -180,7 +180,7 @@ def _state(now: Mapping[str, Any]) -> RenderableType:
         f"{now['name']}, seed {now['seed']}: {now['state']} after {hours(now['run_seconds'])}{until} of "
         f"{now['clock']} time"
     ]
-    lines += [now[key] for key in ("error", "verdict") if now[key]]
+    lines += dict.fromkeys(now[key] for key in ("error", "verdict") if now[key])  # of a failure they are the same
     lines += [f"alarm: {alarm_text(alarm)}" for alarm in now["alarms"]]
     parts: list[RenderableType] = [Text(printable("\n".join(lines)))]
     if now["figures"]:

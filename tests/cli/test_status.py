@@ -52,7 +52,10 @@ def test_a_run_that_ends_before_any_attempt_has_no_rate_of_attempts(dartsim, cap
     assert set(figures["endings"]) == {"cancelled"}
     assert figures["trajectories_per_minute"] is None
     assert dartsim("show", "run", "--html", "page.html") == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Trajectories")][-1:]
+    shown = capsys.readouterr().out
+    (row,) = [line for line in shown.splitlines() if line.startswith("Trajectories")][-1:]
+    said = shown[shown.index("failed after") :].splitlines()
+    assert len([line for line in said if line.startswith("Nothing was trained")]) == 1
     assert row.split()[-1] == "–"
 
 
