@@ -32,7 +32,7 @@ ATTEMPTS, STATES, SEGMENTS = "attempts.jsonl", "states.bin", "segments.bin"
 
 FINEST_SECONDS = 0.2
 """Shortest step of ``states.bin``."""
-STEPS, EARLY_STEPS, EARLY_WRITES = 2560, 512, 50
+STEPS, EARLY_STEPS, EARLY_WRITES = 2560, 512, 20
 """A step is at most this share of the run's hours, and at first this share of the time that has passed: few runs end as
 late as they may. Steps are written together, at first whenever this share of the time has passed."""
 

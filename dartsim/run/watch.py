@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 VIRTUAL_SPACING, REAL_SPACING = 60.0, 2.0
 """Shortest time between two checks, seconds of the run's time."""
-WRITES = 200
+WRITES = 100
 """Most status files that a run in virtual time writes because of snapshots."""
 
 

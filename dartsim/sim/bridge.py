@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextvars import Context
 from typing import Any
 
 import simpy
@@ -16,7 +15,6 @@ from simpy.events import NORMAL
 
 from dartsim.sim.environment import SimEnvironment
 from dartsim.sim.event_heap import Timer
-from dartsim.sim.pause import Pause
 
 
 class BridgeEnvironment(SimEnvironment):
@@ -31,6 +29,7 @@ class BridgeEnvironment(SimEnvironment):
             raise ValueError(f"speed must be positive, got {speed}")
         super().__init__()
         self.loop = loop
+        self.wake_in = lambda seconds, wake, pause, context: self.call_in(seconds, pause.set_result, None)
         self.speed = speed
         self._start = loop.time()
         self._armed: asyncio.TimerHandle | None = None
@@ -61,9 +60,6 @@ class BridgeEnvironment(SimEnvironment):
         timer = super().call_in(delay, fn, *args)
         self._arm()
         return timer
-
-    def wake_in(self, seconds: float, pause: Pause, wake: Callable[[Pause], object], context: Context) -> Timer:
-        return self.call_in(seconds, pause.set_result, None)
 
     def close(self) -> None:
         self.clear()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule, Infinity
@@ -17,15 +16,13 @@ from simpy.events import NORMAL
 from dartsim.core.errors import Forbidden
 from dartsim.sim.event_heap import EventHeap, Timer
 
-if TYPE_CHECKING:
-    from dartsim.sim.pause import Pause
-
 
 class SimEnvironment(EventHeap, simpy.Environment):
     """A SimPy environment whose clock is a float and whose heap also holds plain timers.
 
     Attributes:
         loop: The asyncio loop that drives it, or None while it is used alone, as plain SimPy.
+        wake_in: Has the loop call ``wake(pause)`` after seconds of the world, for ``Pause``.
         on_failure: Called with a failed event that nothing waits for.
     """
 
@@ -33,17 +30,12 @@ class SimEnvironment(EventHeap, simpy.Environment):
         simpy.Environment.__init__(self, 0.0)
         EventHeap.__init__(self)
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.wake_in: Callable[..., Timer]
         self.on_failure: Callable[[simpy.Event], None] = _raise_failure
 
     def schedule(self, event: simpy.Event, priority: int = NORMAL, delay: float = 0.0) -> None:
         """Let a SimPy event happen after ``delay`` seconds."""
         self.call_with_priority(self._now + delay, priority, self._happen, event)
-
-    def wake_in(self, seconds: float, pause: Pause, wake: Callable[[Pause], object], context: Context) -> Timer:
-        """Call ``wake(pause)`` as a callback of the loop after ``seconds``."""
-        loop: Any = self.loop
-        timer: Timer = loop.call_later(seconds, wake, pause, context=context)
-        return timer
 
     def _happen(self, event: Any) -> None:
         callbacks, event.callbacks = event.callbacks, None

@@ -48,6 +48,7 @@ class SimLoop(ReadyQueue, LoopServices):  # type: ignore[misc]
         env = env or SimEnvironment()
         ReadyQueue.__init__(self, env)
         env.loop = self
+        env.wake_in = self.call_later
         env.on_failure = self._world_failed
         self.seed = seed
         self._limits = limits or SimLimits()

@@ -59,7 +59,7 @@ class Pause:
     def add_done_callback(self, wake: Any, *, context: Any) -> None:
         self._wake = wake
         self._context = context
-        self._timer = self._env.wake_in(self._seconds, self, wake, context)
+        self._timer = self._env.wake_in(self._seconds, wake, self, context=context)
 
     def cancel(self, msg: object = None) -> bool:
         if self._done:
@@ -69,5 +69,6 @@ class Pause:
         return True
 
     def result(self) -> None:
+        self._timer = None  # it refers to the pause: a cycle, which only the collector would free
         if self._cancelled:
             raise asyncio.CancelledError

@@ -57,16 +57,6 @@ def assert_same(found: Trajectory, written: Trajectory):
             assert one is None or (np.array_equal(one, other) and one.dtype == np.float32)
 
 
-def test_what_is_written_is_read_back(tmp_path):
-    written = [success(TASKS[0], [1, 2]), success(TASKS[2], [2]), success(TASKS[0], [3], instruction="do")]
-    pool = write(tmp_path, *written)
-    found = read_pool(pool, TASKS, writes=MEANING)
-    assert found.unknown == ()
-    assert (dict(found.writes), dict(found.source)) == (MEANING, {"kind": "test"})
-    for one, other in zip(found.successes, written, strict=True):
-        assert_same(one, other)
-
-
 @settings(max_examples=25)
 @given(
     st.lists(

@@ -206,6 +206,7 @@ class LanesPlot extends Plot {
     const chunk = await this.data.load(id).catch(() => null);
     if (chunk) this.#chunks.set(id, chunk);
     this.redraw();
+    this.tabulate();
   }
 
   /** The finest level with bins of a pixel or more. @param {Population} population @param {number} scale */

@@ -64,6 +64,7 @@ export class Plot extends HTMLElement {
   /** @type {any} */
   #data = null;
   #queued = false;
+  #details = h("details.behind", { ontoggle: () => this.tabulate() }, h("summary", {}, "Table"));
   /** Milliseconds that the last frames took to draw. @type {number[]} */
   frames = [];
   canvas = h("canvas");
@@ -78,7 +79,7 @@ export class Plot extends HTMLElement {
   }
 
   connectedCallback() {
-    if (!this.canvas.isConnected) this.append(this.canvas, this.#behind());
+    if (!this.canvas.isConnected) this.append(this.canvas, this.#details);
     this.#sizes.observe(this);
     plots.add(this);
     this.canvas.onpointerleave = () => bubble(null);
@@ -90,12 +91,8 @@ export class Plot extends HTMLElement {
     plots.delete(this);
   }
 
-  #behind() {
-    const details = h("details.behind", {
-      ontoggle: () => details.open && details.replaceChildren(details.firstChild, this.table()),
-    }, h("summary", {}, "Table"));
-    return details;
-  }
+  /** Write the table anew, if it is open. */
+  tabulate() { if (this.#details.open) this.#details.replaceChildren(this.#details.firstChild, this.table()); }
 
   redraw() {
     if (this.#queued || !this.isConnected) return;
