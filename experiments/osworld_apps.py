@@ -48,8 +48,10 @@ def apps_found(figures: Figures) -> str:
         f"the right answer, {figures['office_wrong']} score 0 with a wrong one.\n\n"
         f"On two shared cores (load {figures['load_average']:.0f}) a desktop starts in {boot['p50']:.1f} s "
         f"(p95 {boot['p95']:.1f} s), {together['desktops']} at once in {together['p95']:.0f} s. "
-        f"Idle it takes {figures['memory_mib']:,} MiB, shared files not counted; its image has "
-        f"{figures['image_mib']:,} MiB. "
+        f"Idle it takes {figures['memory_mib']:,} MiB and {figures['idle_cores']:.1%} of a core, with "
+        f"eight applications open {figures['memory_all_open_mib']:,} MiB, shared files not counted; "
+        f"its image has {figures['image_mib']:,} MiB. 24 GiB hold {figures['desktops_in_24_gib']} desktops with an "
+        "application each; two cores are the limit before. "
         f"Scored by {figures['scorer']}; recorded at commit {short_commit(figures)}.\n"
     )
 

@@ -15,11 +15,12 @@ from dartsim.core.errors import EnvFault, ScoreUnavailable
 from dartsim.core.types import Task
 from dartsim.envs.base import FAIL, is_infeasible
 from dartsim.envs.tasks import load_suite
-from dartsim.real.containers import DesktopFleet, DockerHost
+from dartsim.real.containers import Container, DesktopFleet, DockerHost
 from dartsim.real.containers.engine import connect
 from dartsim.real.desktop import desktop_spec
 from dartsim.real.desktop.images import image_name
 from dartsim.real.desktop.tasks.playing import do_nothing, play
+from dartsim.real.osworld.client import VmClient
 from dartsim.real.osworld.connect import DesktopOptions
 from dartsim.real.osworld.coverage import coverage
 from dartsim.real.osworld.fetch import Downloads, task_urls
@@ -37,8 +38,20 @@ from experiments.osworld_solutions import SOLUTIONS
 from experiments.study import Figures, Options
 
 MEMORY_MIB = 3072
-IDLE_SECONDS = 30.0
-"""After the start of a desktop, until its memory is read."""
+IDLE_SECONDS = 20.0
+"""Until a desktop is at rest after its start, and after its applications have been started."""
+APPLICATIONS = (
+    "google-chrome",
+    "libreoffice --calc",
+    "libreoffice --writer",
+    "libreoffice --impress",
+    "gimp",
+    "vlc",
+    "thunderbird",
+    "gnome-terminal",
+)
+MEMORY_SHARE = 0.85
+"""Of a machine's memory, the share that desktops may take."""
 TRIES = 3
 """Attempts at a task whose desktop fails; the last failure is recorded."""
 
@@ -131,24 +144,44 @@ async def _scores(provider: DesktopProvider, task: Task) -> Row:
 
 
 async def costs(boots: int, together: int) -> Figures:
-    """Return how long desktops take to start, alone and together, and what memory an idle one and its image take."""
+    """Return how long desktops take to start, alone and together, and what one takes, idle and with programs open."""
     spec = desktop_spec(DesktopConfig(variant="apps", memory_mib=4096))
     async with DockerHost() as host:
         await start_seconds(host, spec)  # the engine has read the image once
         boot = [await start_seconds(host, spec) for _ in range(boots)]
         many = await asyncio.gather(*(start_seconds(host, spec, slot) for slot in range(together)))
         container = await host.start(spec, slot=0)
-        await asyncio.sleep(IDLE_SECONDS)
-        with closing(connect(DockerHostConfig())) as client:
-            used = client.api.stats(container.id, stream=False, one_shot=True)["memory_stats"]["stats"]
-            image_bytes = client.images.get(spec.image).attrs["Size"]
-    programs = used.get("anon", used.get("total_rss", 0)) + used.get("shmem", used.get("total_shmem", 0))
+        url = f"http://{container.host}:{container.ports['server']}"
+        async with VmClient(url, server=OWN_SERVER) as desktop:
+            await asyncio.sleep(IDLE_SECONDS)
+            before, _ = used(container)
+            await asyncio.sleep(IDLE_SECONDS)
+            after, idle_mib = used(container)
+            for command in APPLICATIONS:
+                await desktop.launch(command, shell=True)
+            await asyncio.sleep(IDLE_SECONDS)
+            _, open_mib = used(container)
+    with closing(connect(DockerHostConfig())) as client:
+        image_bytes = client.images.get(spec.image).attrs["Size"]
+    with_one_open = idle_mib + (open_mib - idle_mib) / len(APPLICATIONS)
     return {
         "boot_seconds": percentiles(boot),
         "boot_seconds_together": {**percentiles(many), "desktops": together},
-        "memory_mib": round(programs / 2**20),
+        "memory_mib": round(idle_mib),
+        "memory_all_open_mib": round(open_mib),
+        "idle_cores": round((after - before) / IDLE_SECONDS, 4),
         "image_mib": round(image_bytes / 2**20),
+        "desktops_in_24_gib": int(24 * 1024 * MEMORY_SHARE / with_one_open),
     }
+
+
+def used(container: Container) -> tuple[float, float]:
+    """Return the CPU that a container has used, seconds, and the memory that its programs take, MiB."""
+    with closing(connect(DockerHostConfig())) as client:
+        stats = client.api.stats(container.id, stream=False, one_shot=True)
+    memory = stats["memory_stats"]["stats"]
+    programs = memory.get("anon", memory.get("total_rss", 0)) + memory.get("shmem", memory.get("total_shmem", 0))
+    return stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9, programs / 2**20
 
 
 @asynccontextmanager
