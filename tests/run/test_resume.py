@@ -85,7 +85,7 @@ def test_a_longer_run_that_was_killed_goes_on_although_its_earlier_life_ended(tm
         resume(tmp_path / "run", ["run.hours=0.6"], instruments=[ticker(kill)])
     run, _ = resume(tmp_path / "run")
     assert run.summary["simulated_hours"] == pytest.approx(0.6, rel=0.01)
-    with pytest.raises(ConfigError, match="--hours 1.2"):
+    with pytest.raises(ConfigError, match=r"--hours 1\.2"):
         resumable(tmp_path / "run")
 
 
