@@ -2,7 +2,7 @@
 
 ``python -m experiments.speed``. Every figure of a table comes from one run in which the variants alternate, each
 measurement of a cluster in its own process; medians. The bare SimPy model always runs as pure Python. A full run takes
-about 35 CPU minutes. To compile the modules in place: DARTSIM_COMPILE=1 pip install -e .
+about 30 CPU minutes. To compile the modules in place: DARTSIM_COMPILE=1 pip install -e .
 """
 
 from __future__ import annotations

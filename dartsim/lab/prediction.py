@@ -38,8 +38,8 @@ from dartsim.lab.published_runs import Figures, simulate
 from dartsim.lab.sweep import Executor, InProcess, Report
 
 DISCREPANCY = 0.12
-"""Relative standard deviation between model and system, beyond parameters and seeds: the likeliest one given the errors
-of fitted rows of published tables, each left out in turn (``experiments.error_card``)."""
+"""Relative standard deviation between model and system, beyond parameters and seeds, that a fit assumes. Eight fitted
+figures of published tables, each left out in turn, do not ask for one (``experiments.error_card``)."""
 QUANTILE = 1.645
 """Standard deviations on either side of a 90 % interval."""
 STEP = 0.2
