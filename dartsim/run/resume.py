@@ -29,9 +29,9 @@ from dartsim.observe.rundir import (
     is_locked,
     lock_run,
     reading,
-    refuse_evaluation,
     refuse_format,
     refuse_locked,
+    refuse_other,
     write_text,
 )
 from dartsim.real.ray_cluster.backend import session
@@ -105,9 +105,7 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: If the folder is not a run's, or has another format.
     """
-    if not (path / CONFIG).is_file():
-        raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
-    refuse_evaluation(path)
+    refuse_other(path)
     refuse_links(path)
     if status := _object(path / STATUS):
         refuse_format(path, status)
