@@ -83,16 +83,18 @@ def show(
     """
     from dartsim.cli.live import serve, site_of
     from dartsim.observe.page.run_state import read_status
-    from dartsim.observe.rundir import STUDY, reading
+    from dartsim.observe.rundir import STUDY, reading, refuse_other
 
     folders, root = runs or [], Path.cwd()
     if len(folders) == 1 and (folders[0] / STUDY).is_file():
         folders, root = [], folders[0]
-    for folder in folders:
-        read_status(folder)  # refuses what is no run, or of another format
     if live:
+        for folder in folders:
+            refuse_other(folder)
         serve(folders, root=root, host=host, port=port)
         return
+    if len(folders) == 1:
+        read_status(folders[0])  # refuses what is no run, or of another format; in a list, that is a row
     site = site_of(folders, root)
     with reading(folders[0] if len(folders) == 1 else root):
         if html is not None:
@@ -178,7 +180,7 @@ def _state(now: Mapping[str, Any]) -> RenderableType:
         f"{now['name']}, seed {now['seed']}: {now['state']} after {hours(now['run_seconds'])}{until} of "
         f"{now['clock']} time"
     ]
-    lines += [now[key] for key in ("error", "verdict") if now[key]]
+    lines += dict.fromkeys(now[key] for key in ("error", "verdict") if now[key])  # of a failure they are the same
     lines += [f"alarm: {alarm_text(alarm)}" for alarm in now["alarms"]]
     parts: list[RenderableType] = [Text(printable("\n".join(lines)))]
     if now["figures"]:

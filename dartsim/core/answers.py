@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 500
 """Length to which the text of a component's error is cut."""
-MAX_TOKEN = 2**31
-"""Stores keep tokens as 32-bit integers."""
+TOO_LARGE = 2**31
+"""Turns and stores keep tokens and counts as 32-bit integers."""
 ROUNDING = 1e-3
 """Engines compute log-probabilities in float32 or less, so some come out just above 0."""
 
@@ -213,7 +213,7 @@ def check_reply(reply: Any, published: Collection[Version]) -> Reply:
     cached = reply.cached_tokens
     if cached is not None and not (_is_count(cached) and cached <= reply.prompt_tokens):
         raise WorkerFault(f"cached_tokens of a reply is {cached!a:.200}, wanted at most its prompt_tokens")
-    if not isinstance(reply.worker, int):
+    if not _is_count(reply.worker):
         raise WorkerFault(f"the worker of a reply is {reply.worker!a:.200}, wanted its number")
     for version in (reply.version, reply.oldest_version):
         if not _is_count(version) or version not in published:
@@ -226,7 +226,7 @@ def check_reply(reply: Any, published: Collection[Version]) -> Reply:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < TOO_LARGE
 
 
 def _check_tokens(reply: Reply) -> None:
@@ -245,7 +245,7 @@ def _check_tokens(reply: Reply) -> None:
     shape = (reply.response_tokens,)
     if reply.tokens is not None:
         kind = tokens.dtype.kind
-        if tokens.shape != shape or kind not in "iu" or ((tokens < 0) | (tokens >= MAX_TOKEN)).any():
+        if tokens.shape != shape or kind not in "iu" or ((tokens < 0) | (tokens >= TOO_LARGE)).any():
             raise WorkerFault(
                 f"a reply of {reply.response_tokens} tokens holds {tokens.dtype} {tokens.shape}, wanted token ids"
             )

@@ -105,17 +105,24 @@ def refuse_format(path: Path, found: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_other(path: Path) -> None:
+    """Refuse what is no run's folder.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    refuse_evaluation(path)
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
+
+
 def read_run(path: Path) -> RunDir:
     """Return the run in a folder.
 
     Raises:
         ConfigError: If the folder is not that of a finished run.
     """
-    if not path.is_dir():
-        raise ConfigError(f"{path} is not a folder; a run's folder is wanted, as `dartsim run` prints it")
-    refuse_evaluation(path)
-    if not (path / CONFIG).is_file():
-        raise ConfigError(f"{path} has no {CONFIG}; name a folder that `dartsim run` wrote")
+    refuse_other(path)
     if not (path / SUMMARY).is_file():
         raise ConfigError(
             f"{path} is a run that has not ended: it has no {SUMMARY} yet; `dartsim show {path}` says whether it is "

@@ -29,9 +29,9 @@ from dartsim.observe.rundir import (
     is_locked,
     lock_run,
     reading,
-    refuse_evaluation,
     refuse_format,
     refuse_locked,
+    refuse_other,
     write_text,
 )
 from dartsim.real.ray_cluster.backend import session
@@ -105,9 +105,7 @@ def stored_config(path: Path, changes: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: If the folder is not a run's, or has another format.
     """
-    if not (path / CONFIG).is_file():
-        raise ConfigError(f"{path} is no run's folder: it has no {CONFIG}; name a folder that `dartsim run` made")
-    refuse_evaluation(path)
+    refuse_other(path)
     refuse_links(path)
     if status := _object(path / STATUS):
         refuse_format(path, status)
@@ -128,8 +126,9 @@ def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def _longer(config: Config, before: Config) -> bool:
-    """Return whether a run's length was changed, so that its earlier end condition no longer applies."""
-    return (config.run.hours, config.run.updates) != (before.run.hours, before.run.updates)
+    """Return whether the length or target was changed, so that the run's earlier end no longer applies."""
+    ends = [(run.hours, run.updates, run.target_success) for run in (config.run, before.run)]
+    return ends[0] != ends[1]
 
 
 def _resumable(path: Path, overrides: Sequence[str]) -> Config:
@@ -143,15 +142,20 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
     if SCHEDULER not in documents:
         return config
     hours, updates = documents[RECORDER]["time"] / 3600.0, documents[SCHEDULER]["update"]
-    summary = _object(path / SUMMARY)
-    ended = summary is not None and not (summary.get("interrupted") or summary.get("ended_by_alarm"))
+    summary = _object(path / SUMMARY) or {}
+    # A summary of an earlier life stays until this one ends.
+    ended = bool(summary) and summary.get("lives", []) == documents.get(LIVES, [])
+    ended = ended and not (summary.get("interrupted") or summary.get("ended_by_alarm"))
     longer, wanted = _longer(config, before), config.run
     too_short = (ended or longer) and wanted.hours <= hours * (1.0 + 1e-9)
     too_few = wanted.updates is not None and (wanted.updates < updates or (ended and wanted.updates == updates))
     if (ended and not longer) or too_short or too_few:
+        more = f"--hours {2.0 * max(wanted.hours, hours):.2g}"
+        if wanted.updates is not None:
+            more += f" --set run.updates={2 * max(wanted.updates, updates)}"
         raise ConfigError(
             f"{path} {'has ended' if ended else 'is'} at {hours:.5g} h and update {updates}; to go on, say how many it "
-            f"shall have in all: --hours {max(wanted.hours, 2.0 * hours):.2g}, or --set run.updates={2 * updates}"
+            f"shall have in all: {more}"
         )
     return config
 

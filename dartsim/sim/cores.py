@@ -148,15 +148,8 @@ class SharedCores:
             job = self.use(seconds, demand, future)
         try:
             await future
-        except BaseException:
+        finally:
             self.leave(job)
-            raise
-        if job[_FUTURE] is not None:  # its own timer woke it
-            del self._own[job[_NUMBER]]
-            job[_FUTURE] = None
-            self.num_jobs -= 1
-            self._done_core_seconds += seconds * demand
-            self._set_demand(self.env.now, self.demand - demand)
 
     def leave(self, job: CoreJob) -> None:
         """Take a job off the cores; does nothing if it has finished or left."""

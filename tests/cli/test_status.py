@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dartsim.config import load
-from dartsim.observe.rundir import STATUS, lock_run
+from dartsim.observe.rundir import CONFIG, STATUS, lock_run
 from dartsim.run.watch import Watch
 
 SMALL = ("dart", "--hours", "0.5", "--set", "rollout.num_envs=8", "--set", "rollout.num_workers=2")
@@ -52,7 +52,10 @@ def test_a_run_that_ends_before_any_attempt_has_no_rate_of_attempts(dartsim, cap
     assert set(figures["endings"]) == {"cancelled"}
     assert figures["trajectories_per_minute"] is None
     assert dartsim("show", "run", "--html", "page.html") == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Trajectories")][-1:]
+    shown = capsys.readouterr().out
+    (row,) = [line for line in shown.splitlines() if line.startswith("Trajectories")][-1:]
+    said = shown[shown.index("failed after") :].splitlines()
+    assert len([line for line in said if line.startswith("Nothing was trained")]) == 1
     assert row.split()[-1] == "–"
 
 
@@ -61,14 +64,28 @@ def test_a_run_of_another_format_is_listed_beside_the_others_with_the_reason(dar
     shutil.copytree("runs/new", "runs/old")
     file = Path("runs/old", STATUS)
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 0}))
-    for options in ((), ("--html", "page.html", "--json", "runs.json")):
+    for options in ((), ("runs/new", "runs/old"), ("--html", "page.html", "--json", "runs.json")):
         capsys.readouterr()
         assert dartsim("show", *options) == 0
         captured = capsys.readouterr()
         assert "runs/old has format 0, and this dartsim reads format" in captured.err
-        assert "runs/new" in captured.out
+        assert "new" in captured.out
     assert dartsim("show", "runs/old", "--trace", "trace.json.gz") == 2
     assert documents_of(Path("page.html"))["runs%2Fnew/now"]["state"] == "failed"
+
+
+def test_the_page_of_a_run_is_served_before_the_run_has_a_status(dartsim, capsys, monkeypatch):
+    served = []
+    monkeypatch.setattr("dartsim.cli.live.serve", lambda folders, **_: served.extend(folders))
+    for folder in ("run", "other"):
+        Path(folder).mkdir()
+    Path("run", CONFIG).touch()
+    with lock_run(Path("run")):
+        assert dartsim("show", "run", "--live") == 0
+        assert dartsim("show", "run") == 2
+    assert "run is starting" in capsys.readouterr().err
+    assert dartsim("show", "other", "--live") == 2
+    assert served == [Path("run")]
 
 
 def test_somebody_s_changed_figures_are_shown_or_refused_in_a_sentence(dartsim, capsys):

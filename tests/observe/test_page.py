@@ -116,6 +116,17 @@ def test_attempts_add_up_to_what_the_run_counted_and_turns_have_their_times(fold
     assert sizes == {"desktops": 16, "engines": 2, "trainer": 1}
 
 
+def test_a_resumed_run_shows_nothing_of_its_earlier_end_until_it_ends_again(copied):
+    assert document(copied, "now")["figures"]
+    with lock_run(copied), Watch(load("dart"), copied):
+        going = (copied / STATUS).read_bytes()
+        now, (row,) = document(copied, "now"), site_of([copied], copied.parent).get(["runs"])
+        assert (now["state"], now["verdict"], now["figures"], row["figures"]) == ("starting", None, {}, {})
+    (copied / STATUS).write_bytes(going)
+    now = document(copied, "now")
+    assert (now["state"], now["verdict"], now["figures"]) == ("crashed", None, {})
+
+
 @given(st.lists(st.tuples(st.floats(0.01, 50.0), st.integers(0, 3)), min_size=2, max_size=60))
 def test_levels_add_up_to_the_time_in_each_state(steps):
     rows = [(0.0, 0.0, 0.0, 0.0, 0.0)]

@@ -75,6 +75,28 @@ def test_a_finished_run_is_refused_unless_it_shall_be_longer(tmp_path):
         resumable(tmp_path / "run", [f"run.updates={done + 100}"])  # it would end at once
 
 
+def test_a_longer_run_that_was_killed_goes_on_although_its_earlier_life_ended(tmp_path):
+    def kill(now):
+        if now > 0.5 * 3600.0:
+            raise RuntimeError("killed")
+
+    execute(small(), tmp_path / "run")
+    with pytest.raises(RuntimeError, match="killed"):
+        resume(tmp_path / "run", ["run.hours=0.6"], instruments=[ticker(kill)])
+    run, _ = resume(tmp_path / "run")
+    assert run.summary["simulated_hours"] == pytest.approx(0.6, rel=0.01)
+    with pytest.raises(ConfigError, match=r"--hours 1\.2"):
+        resumable(tmp_path / "run")
+
+
+def test_what_a_refusal_says_lets_the_run_go_on(tmp_path):
+    execute(small(run={"hours": 2.0, "updates": 1}), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"--hours 4 --set run\.updates=2") as refused:
+        resumable(tmp_path / "run")
+    _, hours, _, updates = str(refused.value).partition("in all: ")[2].split()
+    assert resumable(tmp_path / "run", [f"run.hours={hours}", updates]).run.updates == 2
+
+
 def test_a_crashed_run_is_refused_fewer_hours_than_it_has(tmp_path):
     execute(small(), tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
@@ -377,6 +399,7 @@ def test_a_run_that_had_reached_its_target_when_it_was_killed_only_writes_its_en
     assert run.summary["total_updates"] == 2
     with pytest.raises(ConfigError, match=r"run\.updates"):
         resume(folder)
+    assert resumable(folder, ["run.target_success=0.96"]).run.target_success == 0.96
     longer, _ = resume(folder, ["run.updates=3"])
     assert longer.summary["total_updates"] == 3
 

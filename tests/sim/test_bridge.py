@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from dartsim.sim import wait
 from dartsim.sim.bridge import BridgeEnvironment
+from dartsim.sim.host import SimHost
 
 
 def run(main, speed=100.0):
@@ -102,3 +104,21 @@ def test_a_closed_world_does_nothing_more():
         return log
 
     assert run(main) == []
+
+
+def test_jobs_contend_between_the_end_of_one_and_its_task():
+    async def main(world):
+        host = SimHost(world, cores=1.0)
+
+        async def second():
+            await wait(world.timeout(0.001))
+            await host.run(0.001, 1.0)
+
+        jobs = [asyncio.create_task(host.run(0.002, 1.0)), asyncio.create_task(second())]
+        world.loop.call_soon(time.sleep, 0.005)  # so that both timers fire before either task wakes
+        await asyncio.gather(*jobs)
+        return host.cores
+
+    cores = run(main, speed=1.0)
+    assert (cores.num_jobs, cores.demand) == (0, 0.0)
+    assert cores.core_seconds == pytest.approx(0.003)

@@ -33,7 +33,7 @@ from dartsim.core.png import check_png
 from dartsim.observe.bias import EASY, HARD
 from dartsim.observe.figures import MAX_UPDATES, intervals, thinned
 from dartsim.observe.metrics import read_snapshots, read_updates
-from dartsim.observe.page.run_state import ENDED, is_overdue, plain_figures, read_status
+from dartsim.observe.page.run_state import ENDED, is_overdue, own_summary, plain_figures, read_status
 from dartsim.observe.recording import (
     ATTEMPTS,
     MAX_BYTES,
@@ -140,8 +140,7 @@ class RunDocuments:
 
     def now(self) -> dict[str, Any]:
         status, config = self._status(), self._config()
-        summary = self._json(SUMMARY) or {}
-        state = status["state"]
+        state, summary = status["state"], self._summary()
         run, counts = config.get("run", {}), status.get("counts", {})
         done, whole = float(status["run_seconds"]), float(status["of_seconds"])
         shares = [done / whole if whole else 0.0]
@@ -221,9 +220,7 @@ class RunDocuments:
         """Return success on held-out tasks, with the 95 % interval of that many tasks."""
         tasks = self._config().get("tasks", {}).get("held_out", 0)
         points = [(record.time, record.metrics[HELD_OUT]) for record in updates if HELD_OUT in record.metrics]
-        if (
-            held_out := (self._json(SUMMARY) or {}).get("learning", {}).get("held_out")
-        ):  # has those before and after, too
+        if held_out := self._summary().get("learning", {}).get("held_out"):  # has those before and after, too
             points = [
                 (3600.0 * hours, rate) for hours, rate in zip(held_out["hours"], held_out["success_rate"], strict=False)
             ]
@@ -537,8 +534,8 @@ class RunDocuments:
     def _config(self) -> Mapping[str, Any]:
         return self._cached(CONFIG, _toml)
 
-    def _json(self, name: str) -> Any:
-        return self._cached(name, _object)
+    def _summary(self) -> Mapping[str, Any]:
+        return own_summary(self._status(), self._cached(SUMMARY, _object))
 
     def _cached(self, name: str, read: Callable[[Path], T]) -> T:
         """Return what a file of the directory holds, read again after it has changed."""
@@ -674,8 +671,8 @@ def _texts(path: Path) -> list[str]:
     return [str(text) for text in texts]
 
 
-def _object(path: Path) -> Any:
-    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    if value is not None and not isinstance(value, dict):
+def _object(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(value, dict):
         raise ValueError(f"it holds a {type(value).__name__}")
     return value

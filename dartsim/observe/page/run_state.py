@@ -71,6 +71,12 @@ def read_status(folder: Path) -> dict[str, Any]:
     return status
 
 
+def own_summary(status: Mapping[str, Any], summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a run's summary; empty if an earlier life wrote it: the run was resumed and has not ended so since."""
+    ended = status["state"] in ("finished", "interrupted", "failed")
+    return summary if ended and summary.get("failure") == status.get("error") else {}
+
+
 def plain_figures(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of a summary that are one number."""
     return {name: value for name, value in summary.items() if isinstance(value, int | float)}

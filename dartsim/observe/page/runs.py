@@ -14,7 +14,7 @@ from typing import Any
 from dartsim.core.errors import ConfigError
 from dartsim.core.files import below
 from dartsim.observe.page.documents import DrawnActions, RunDocuments
-from dartsim.observe.page.run_state import plain_figures, read_status
+from dartsim.observe.page.run_state import own_summary, plain_figures, read_status
 from dartsim.observe.rundir import CONFIG, EVALUATION, STATUS, SUMMARY
 
 MAX_DEPTH = 4
@@ -144,9 +144,9 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _row(name: str, folder: Path) -> dict[str, Any]:
     status = read_status(folder)
-    summary: dict[str, Any] = {}
+    summary: Mapping[str, Any] = {}
     with suppress(OSError, ValueError, RecursionError):
-        summary = dict(json.loads(below(folder, SUMMARY).read_text(encoding="utf-8")))
+        summary = own_summary(status, dict(json.loads(below(folder, SUMMARY).read_text(encoding="utf-8"))))
     return {
         "id": name,
         "name": status.get("name"),

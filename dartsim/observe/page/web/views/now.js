@@ -30,7 +30,7 @@ function one(run, found, states, series) {
     h("div.panel.head", {},
       h("h1", {}, name, " ", badge(state), " ", h("small", {}, `${found.scheduler && found.scheduler !== name ? `${found.scheduler}, ` : ""}seed ${found.seed ?? "–"}`)),
       found.error && h("p.error", { role: "alert" }, found.error),
-      found.verdict && h("p.verdict", {}, found.verdict),
+      found.verdict && found.verdict !== found.error && h("p.verdict", {}, found.verdict),
       h("div.progress", {},
         h("progress", { max: 1, value: progress ?? 0, "aria-label": "Part of the run that is done" }),
         h("span", {}, `${percent(progress)}: ${clock(done)}${whole && state !== "finished" ? ` of ${clock(whole)}` : ""} of ${kind} time`,
