@@ -420,6 +420,7 @@ def _short(what: str, peer: str) -> str:
 STUDY = Experiment(
     name="speed",
     about=str(__doc__),
+    seeds=5,
     measure=measure,
     tables={"speed-turns": turns_table, "speed-targets": targets_table},
     pictures={

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Pause:
-    """What ``await Pause(env, seconds)`` waits for; if the task is cancelled, it leaves no timer.
+    """What ``await Pause(env, seconds)`` waits for; if the task is canceled, it leaves no timer.
 
-    States: new, waiting, done: by its timer, by ``set_result`` or cancelled.
+    States: new, waiting, done (by its timer, by ``set_result``, or canceled).
     """
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_done", "_env", "_seconds", "_timer", "_wake")
@@ -43,7 +43,7 @@ class Pause:
         self._env.loop.call_soon(self._wake, self, context=self._context)
 
     def done(self) -> bool:
-        """Return whether it was ended otherwise than by its timer."""
+        """Return whether ``set_result`` or ``cancel`` has ended it."""
         return self._done
 
     # What asyncio's tasks call.

@@ -285,9 +285,9 @@ def test_an_imported_file_repeats_the_run(tmp_path, coupled, decoupled, framewor
     given = {**GIVEN, "workload": {"groups": 8, "group_size": 8, "prompt_tokens": 300}}
     table, _ = import_logs(write(tmp_path, framework, form, steps), framework, given)
     again = simulated(table["scheduler"], seed, table)
-    for name in ("seconds", "update"):
+    for name, error in (("seconds", 0.1), ("update", 0.05)):  # a step waits for its longest reply: 4 % for a mean of 39
         means = [np.mean([getattr(step, name) for step in each[1:]]) for each in (again, steps)]
-        assert means[0] == pytest.approx(means[1], rel=0.05), name
+        assert means[0] == pytest.approx(means[1], rel=error), name
 
 
 def test_updates_between_two_syncs_are_counted(tmp_path, coupled):

@@ -114,6 +114,6 @@ def test_local_files_of_a_task_come_from_its_sources(tmp_path, name):
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a" * 64, "A" * 64 + ".png", "../" + "a" * 61, ""])
 def test_files_of_a_store_or_a_pool_are_named_by_hashes_only(tmp_path, name):
     blobs = BlobStore(tmp_path)
-    for use in (blobs.get, blobs.get_text, lambda name: blobs.remove([name])):
+    for use in (blobs.get, lambda name: blobs.remove([name])):
         with pytest.raises(TornFile, match="files are named by hashes"):
             use(name)

@@ -29,7 +29,7 @@ class RunConfig(Section):
         None,
         gt=0.0,
         lt=1.0,
-        description="End a simulation before its hours once its headline figures are steady, within ± this share.",
+        description="End a run before its hours once its headline figures are steady, within ± this share.",
     )
     warmup_share: Share = Field(0.2, lt=1.0, description="Share of the run at its start that figures leave out.")
     max_segments: int = Field(60_000, ge=0, description="Newest state segments kept per population for timelines.")

@@ -71,12 +71,12 @@ def mock_desktops():
 
 def lose_nodes(folder):
     """Place each part on a node of its own, end two, add one, and write where the parts were and are."""
+    # Sockets need a short path; and Ray writes the address of its newest cluster there, which is not everybody's.
+    temporary = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ds", dir="/tmp")
     import ray
     from ray.cluster_utils import Cluster
 
-    # Sockets need a short path; and Ray writes the address of its newest cluster there, which is not everybody's.
-    temporary = tempfile.mkdtemp(prefix="ds", dir="/tmp")
-    head = {"num_cpus": 0, "resources": {"desktops": 1}, "temp_dir": temporary, "_system_config": SOON}
+    head = {"num_cpus": 0, "resources": {"desktops": 1}, "_system_config": SOON}
     cluster = Cluster(initialize_head=True, head_node_args={**head, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=0, resources={part: 1}) for part in ("desktops", "engine")]
     ray.init(address=cluster.address, log_to_driver=False, namespace="dartsim")
