@@ -241,8 +241,8 @@ def compare(
         for name, (scheduler, config) in arms.items():
             for seed in numbers[len(ended[name]) : count] if name in names else ():
                 seeded = with_settings(config, {"run.seed": seed})
-                named = name if isinstance(scheduler, Config) else repr(scheduler)
-                call = f"dartsim.simulate({named}, {on=}, {overrides=}, {seed=})"
+                named = name if isinstance(scheduler, Config) else repr(str(scheduler))
+                call = f"dartsim.simulate({named}, on={on and str(on)!r}, {overrides=}, {seed=})"
                 left.append(ComparedRun(name, seeded, call))
         for run, made in zip(left, make_runs(left, Console(file=StringIO()), processes=processes), strict=True):
             ended[run.scheduler].append((run, made))

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import sys
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -110,8 +111,8 @@ def test_what_is_not_simulated_is_refused():
 
 
 def test_schedulers_are_compared_with_the_same_seeds():
-    schedulers = {"mine": dartsim.load("areal-eta4", router=TwoChoices), "same": "areal-eta4"}
-    comparison = dartsim.compare(schedulers, on="laptop", seeds=2, overrides=SHORT)
+    schedulers = {"mine": dartsim.load("areal-eta4", router=TwoChoices), "same": Path("areal-eta4")}
+    comparison = dartsim.compare(schedulers, on=Path("laptop"), seeds=2, overrides=SHORT)
     assert (comparison.schedulers, comparison.seeds) == (("mine", "same"), (0, 1))
     assert comparison.mean("mine", "generated_turns_per_minute") > 0.0
     comparison.fail_if("generated_turns_per_minute < 0.1 * same")
