@@ -226,6 +226,7 @@ def compare(
     Raises:
         ConfigError: As ``simulate``.
     """
+    on = None if on is None else str(on)  # so that ``replay`` can be pasted
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     arms: dict[str, tuple[Scheduler, Config]] = {}
     for name, scheduler in by_name(schedulers).items():
@@ -242,7 +243,7 @@ def compare(
             for seed in numbers[len(ended[name]) : count] if name in names else ():
                 seeded = with_settings(config, {"run.seed": seed})
                 named = name if isinstance(scheduler, Config) else repr(str(scheduler))
-                call = f"dartsim.simulate({named}, on={on and str(on)!r}, {overrides=}, {seed=})"
+                call = f"dartsim.simulate({named}, {on=}, {overrides=}, {seed=})"
                 left.append(ComparedRun(name, seeded, call))
         for run, made in zip(left, make_runs(left, Console(file=StringIO()), processes=processes), strict=True):
             ended[run.scheduler].append((run, made))

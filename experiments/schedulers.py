@@ -184,8 +184,8 @@ def ladder(figure: Any, recorded: Figures) -> None:
 def idea_rows(recorded: Figures) -> Rows:
     """Return what changes if one idea of our preset is removed or changed."""
     keys = (TRAINED, "generated_turns_per_minute", "gpu_utilization")
-    columns = {"workload": "`{workload}`", "change": "{idea}", "trained turns": "{trained_turns_per_minute:+.0%}"}
-    columns |= {"generated turns": "{generated_turns_per_minute:+.0%}", "rollout GPUs busy": "{gpu_utilization:+.0%}"}
+    columns = {"workload": "`{workload}`", "change": "{idea}", "trained turns": "{trained_turns_per_minute:+z.0%}"}
+    columns |= {"generated turns": "{generated_turns_per_minute:+z.0%}", "rollout GPUs busy": "{gpu_utilization:+z.0%}"}
     found = []
     for base, *others in grouped(select(recorded["arms"], family="ideas"), "workload").values():  # all ideas first
         found += [{**arm, **{key: mean(arm, key) / mean(base, key) - 1.0 for key in keys}} for arm in others]

@@ -82,13 +82,13 @@ class ThreadedEnv(DirectEnv):
             return
         self._closed = True
         closing = self._thread.submit(self._desktop.close)
+        self._thread.end()
         try:
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(closing)), GRACE_SECONDS)
         except TimeoutError:
             logger.warning("an environment hangs, and its thread is left behind until this process ends")
         except Exception:
             logger.warning("an environment failed in close", exc_info=True)
-        self._thread.end()
 
 
 class ThreadedProvider(EnvProvider):

@@ -111,7 +111,7 @@ def test_what_is_not_simulated_is_refused():
 
 
 def test_schedulers_are_compared_with_the_same_seeds():
-    schedulers = {"mine": dartsim.load("areal-eta4", router=TwoChoices), "same": Path("areal-eta4")}
+    schedulers = {"mine": dartsim.load("areal-eta4", router=TwoChoices), "same": "areal-eta4"}
     comparison = dartsim.compare(schedulers, on=Path("laptop"), seeds=2, overrides=SHORT)
     assert (comparison.schedulers, comparison.seeds) == (("mine", "same"), (0, 1))
     assert comparison.mean("mine", "generated_turns_per_minute") > 0.0

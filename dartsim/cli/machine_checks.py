@@ -332,7 +332,7 @@ def check_evaluator(home: Path | None = None) -> Check:
     folder = home or default_home()
     if version := installed_version(folder):
         return Check("evaluator", OK, f"desktop-env {version} in {folder}")
-    if (folder / "bin" / "python").is_file():
-        return Check("evaluator", MISSING, f"the environment in {folder} has no desktop-env", fix)
+    if (folder / "pyvenv.cfg").is_file():
+        return Check("evaluator", MISSING, f"the environment in {folder} is incomplete", fix)
     found = f"no environment in {folder}: tasks are scored by the built-in metrics alone"
     return Check("evaluator", OPTIONAL, found, fix)

@@ -343,7 +343,7 @@ class SegmentLog(RecordingLog):
 
 
 def read_segments(path: Path, *, until: float) -> list[Stays]:
-    """Return the segments of each population up to a time of the run, seconds, without a truncated row.
+    """Return the segments of each population up to a time of the run, seconds, without truncated or impossible rows.
 
     The list is empty if there is no file.
     """
@@ -354,8 +354,9 @@ def read_segments(path: Path, *, until: float) -> list[Stays]:
     row = np.dtype(list(SEGMENT_FIELDS))
     rows = np.frombuffer(data, row, len(data) // row.itemsize)
     by_population = []
-    for number in range(len(POPULATIONS)):
-        own = rows[(rows["population"] == number) & (rows["start"] < until)]
+    for number, info in enumerate(POPULATIONS.values()):
+        possible = (rows["state"] < len(info.states)) & (rows["start"] <= rows["end"]) & np.isfinite(rows["end"])
+        own = rows[(rows["population"] == number) & possible & (rows["start"] < until)]
         stays = own[[name for name, _ in KEPT_FIELDS]].astype(list(KEPT_FIELDS))
         stays["end"] = np.minimum(stays["end"], until)
         by_population.append(stays)

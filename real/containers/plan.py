@@ -11,7 +11,7 @@ from dartsim.config import Config
 from dartsim.config.schema import DesktopConfig, DockerHostConfig
 from dartsim.core.errors import ConfigError
 from dartsim.real.containers import ContainerSpec, official_spec
-from dartsim.real.containers.official import IMAGE, configured_kvm
+from dartsim.real.containers.official import IMAGE, configured_kvm, on_this_machine
 from dartsim.real.containers.spec import container_limits
 
 VM_GIB = 4.2
@@ -35,12 +35,11 @@ def container_spec(config: Config, *, look: bool = True) -> ContainerSpec:
     desktop = config.desktop
     if config.backend.desktops == "osworld":
         assert desktop.disk is not None, "checked by dartsim.config.rules"
-        local = all(host.local for host in docker_hosts(desktop).values())
         return official_spec(
             desktop.disk,
             kvm=configured_kvm(desktop),
             limits=container_limits(desktop),
-            local=look and local,
+            local=look and on_this_machine(desktop),
             image=desktop.image or IMAGE,
         )
     from dartsim.real.desktop import desktop_spec

@@ -78,7 +78,9 @@ def default_home() -> Path:
 def installed_version(home: Path) -> str | None:
     """Return the version of ``desktop-env`` in the environment; None if there is none, or it is incomplete."""
     about = sorted(home.glob("lib/python*/site-packages/desktop_env-*.dist-info"))  # installed last
-    return about[-1].name.removeprefix("desktop_env-").removesuffix(".dist-info") if about else None
+    if not about or not (home / "bin" / "python").is_file():  # a link: the interpreter may be gone
+        return None
+    return about[-1].name.removeprefix("desktop_env-").removesuffix(".dist-info")
 
 
 def python_of(home: Path) -> Path:

@@ -28,6 +28,15 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [("rnu", "'run'"), ("desktop taks", "'tasks'"), ("run --hour 3", "--hours"), ("run --faults hostle", "'hostile'")],
+)
+def test_a_typo_is_answered_with_the_nearest_name(dartsim, capsys, words, suggestion):
+    assert dartsim(*words.split()) == 2
+    assert suggestion in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_is_a_request_that_parses(example):
     words = shlex.split(example)

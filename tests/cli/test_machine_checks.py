@@ -125,6 +125,7 @@ def test_the_evaluator_is_an_environment_with_desktop_env(tmp_path):
     assert machine_checks.check_evaluator(tmp_path).state is CheckState.OPTIONAL
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
+    (tmp_path / "pyvenv.cfg").touch()
     assert machine_checks.check_evaluator(tmp_path).state is CheckState.MISSING
     (tmp_path / "lib" / "python3.11" / "site-packages" / "desktop_env-1.0.2.dist-info").mkdir(parents=True)
     found = machine_checks.check_evaluator(tmp_path)

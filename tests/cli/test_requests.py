@@ -59,6 +59,13 @@ def test_a_folder_that_cannot_be_is_refused_before_any_work(dartsim, capsys, com
     assert "is not a folder; name a new or existing folder" in said(capsys)
 
 
+@pytest.mark.parametrize(("target", "message"), [("folder", "is a folder"), ("absent/x", "there is no folder absent")])
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(dartsim, capsys, target, message):
+    assert dartsim("show", "RUN", "--html", target) == 2
+    assert f"--html {target}" in (text := said(capsys))
+    assert message in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -68,3 +68,12 @@ def test_a_full_disk_is_an_error_of_one_line_and_a_reader_that_has_gone_is_none(
     with os.fdopen(write, "w") as gone:
         done = subprocess.run(asked, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_file_for_json_is_tried_before_anything_runs(dartsim, monkeypatch):
+    monkeypatch.setattr("dartsim.run.execute.execute", interrupt)
+    kept = Path("kept.json")
+    kept.write_text("{}")
+    for name, code in (("/proc/x.json", 2), ("kept.json", 130), ("new.json", 130)):
+        assert dartsim("run", "dart", "--json", name) == code
+    assert (kept.read_text(), Path("new.json").exists()) == ("{}", False)

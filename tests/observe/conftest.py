@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import struct
 import tomllib
@@ -19,7 +20,7 @@ import pytest
 from dartsim.config import Config, from_tree, load, merge, preset
 from dartsim.core.png import SIGNATURE, chunk, encode_png
 from dartsim.observe import Instrument, Recorder
-from dartsim.observe.recording import ATTEMPTS
+from dartsim.observe.recording import ATTEMPTS, SEGMENTS
 from dartsim.observe.rundir import STATUS, RunDir
 from dartsim.run.execute import execute
 
@@ -99,6 +100,9 @@ def hostile(copied: Path, tmp_path: Path) -> Path:
     (copied / STATUS).write_text(json.dumps(status | {"name": HOSTILE, "error": HOSTILE}))
     with (copied / ATTEMPTS).open("a") as file:
         file.write('{"attempt": [1]}\n[]\n{"dropped": 3, "time": "x"}\n' + "[" * 100_000 + '\n{"update": null}\n')
+    with (copied / SEGMENTS).open("ab") as stays:  # in no state, for no time, and without end
+        for state, start, end in ((200, 1.0, 2.0), (0, 3.0, 2.0), (0, 1.0, math.inf)):
+            stays.write(struct.pack("<BIBdd", 0, 1, state, start, end))
     turn = [HOSTILE, 0, 0, 0, 1, 1, [None] * 3]
     text = json.dumps([[*turn, f"{screen}.png", None] for screen in SCREENS]).encode()
     with closing(sqlite3.connect(copied / "run.db")) as database:

@@ -25,14 +25,16 @@ def picture(seed: int, size: tuple[int, int] = (8, 6)) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
 
 
-def success(task: Task, screens: list[int], *, scored: bool = True, tokens: int = 2, **seen) -> Trajectory:
+def success(
+    task: Task, screens: list[int], *, scored: bool = True, tokens: int = 2, shown: str | None = None
+) -> Trajectory:
     rng = np.random.default_rng(len(screens))
     turns = []
     for number, screen in enumerate(screens):
         own = [rng.standard_normal(tokens).astype(np.float32) if scored else None for _ in range(2)]
         words = rng.integers(0, 400, tokens)
         reply = Reply(f"click {number}", 7 + number, 7, 0, 50, tokens, words, *own)
-        turns.append(Turn(Observation(picture(screen), seen.get("instruction", task.instruction)), reply))
+        turns.append(Turn(Observation(picture(screen), shown or task.instruction), reply))
     attempt = Attempt(12, task, 3, 1, seed=99, turn_limit=30, version=6)
     return Trajectory(attempt, tuple(turns), Ending.DONE, 1.0, None, 5.0, 9.0)
 
@@ -61,15 +63,19 @@ def assert_same(found: Trajectory, written: Trajectory):
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 2), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.booleans(), st.integers(1, 5)
+            *(st.integers(0, 2), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.booleans(), st.integers(1, 5)),
+            st.sampled_from((None, "another instruction")),
         ),
         max_size=6,
     )
 )
 def test_any_successes_are_read_back(tmp_path_factory, drawn):
-    written = [success(TASKS[task], screens, scored=scored, tokens=n) for task, screens, scored, n in drawn]
-    pool = write(tmp_path_factory.mktemp("pool"), *written)
-    for one, other in zip(read_pool(pool, TASKS).successes, written, strict=True):
+    written = [
+        success(TASKS[task], screens, scored=scored, tokens=n, shown=shown) for task, screens, scored, n, shown in drawn
+    ]
+    found = read_pool(write(tmp_path_factory.mktemp("pool"), *written), TASKS, writes=MEANING)
+    assert (dict(found.writes), dict(found.source)) == (MEANING, {"kind": "test"})
+    for one, other in zip(found.successes, written, strict=True):
         assert_same(one, other)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,6 +174,23 @@ def test_an_environment_that_hangs_is_left_behind_with_a_warning(monkeypatch, ca
     assert "hangs" in caplog.text
     released.set()
     left.join()
+
+
+def test_the_thread_of_an_environment_ends_where_its_close_was_canceled():
+    released = threading.Event()
+
+    async def main():
+        env = await ThreadedProvider(lambda: SimpleNamespace(close=released.wait)).start(8)
+        closing = asyncio.create_task(env.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+
+    asyncio.run(main())
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "desktop-8")
+    released.set()
+    thread.join(10.0)
+    assert not thread.is_alive()
 
 
 def test_an_environment_that_cannot_be_made_is_a_failed_start():

@@ -219,11 +219,11 @@ class RunDocuments:
     def _success(self, updates: Sequence[UpdateRecord], samples: Mapping[int, int]) -> dict[str, Any]:
         """Return success on held-out tasks, with the 95 % interval of that many tasks."""
         tasks = self._config().get("tasks", {}).get("held_out", 0)
-        points = [(record.time, record.metrics[HELD_OUT]) for record in updates if HELD_OUT in record.metrics]
-        if held_out := self._summary().get("learning", {}).get("held_out"):  # has those before and after, too
-            points = [
-                (3600.0 * hours, rate) for hours, rate in zip(held_out["hours"], held_out["success_rate"], strict=False)
-            ]
+        held_out = self._summary().get("learning", {}).get("held_out", {"hours": (), "success_rate": ()})
+        hours = zip(held_out["hours"], held_out["success_rate"], strict=False)  # those before and after, too
+        by_second = {round(3600.0 * hour): (3600.0 * hour, rate) for hour, rate in hours}
+        by_second |= {round(r.time): (r.time, r.metrics[HELD_OUT]) for r in updates if HELD_OUT in r.metrics}
+        points = sorted(by_second.values())
         versions = [max((r.update for r in updates if r.time <= time + 1.0), default=0) for time, _ in points]
         bounds = [wilson(min(1.0, max(0.0, rate)), tasks) if tasks else (None, None) for _, rate in points]
         return {

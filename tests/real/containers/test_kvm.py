@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dartsim.real.containers.official import Kvm, kvm_state
+from dartsim.config.schema import DesktopConfig
+from dartsim.real.containers.official import Kvm, configured_kvm, kvm_state
 
 KVM = Path("/dev/kvm")
 
@@ -51,3 +52,10 @@ def test_a_vendors_module_and_a_device_that_answers_are_enough(tmp_path):
 def test_a_setting_needs_no_evidence(tmp_path):
     assert kvm_state(Kvm.ON, modules=tmp_path, device=tmp_path / "absent").use
     assert not kvm_state(Kvm.OFF).use
+
+
+@pytest.mark.parametrize(("kvm", "use"), [("auto", False), ("on", True)])
+def test_machines_of_an_engine_elsewhere_use_kvm_only_if_the_configuration_says_so(caplog, kvm, use):
+    desktop = DesktopConfig(kvm=kvm, hosts={"far": {"url": "ssh://user@host"}})
+    assert configured_kvm(desktop) is use
+    assert ("desktop.kvm" in caplog.text) is not use

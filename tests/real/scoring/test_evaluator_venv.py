@@ -35,7 +35,11 @@ def test_an_environment_is_made_where_nothing_else_is(tmp_path):
     with pytest.raises(ConfigError, match="an incomplete evaluator environment"):
         python_of(tmp_path / "new")
     (tmp_path / "new/lib/python3.11/site-packages/desktop_env-1.0.2.dist-info").mkdir(parents=True)
-    assert python_of(tmp_path / "new").is_file()
+    interpreter = python_of(tmp_path / "new")
+    assert interpreter.is_file()
+    interpreter.unlink()  # as if it was a link to one that an upgrade has removed
+    with pytest.raises(ConfigError, match="an incomplete evaluator environment"):
+        python_of(tmp_path / "new")
 
 
 @pytest.fixture
