@@ -75,7 +75,7 @@ def resume(
     with session(config):
         prepared = prepare_run(config)
         with lock_run(path):
-            before = stored_config(path)
+            before = stored_config(path).model_dump(mode="json")
             # Again: another process may have run it in the meantime.
             config = _resumable(path, overrides)
             store = open_store(config, path)
@@ -125,14 +125,14 @@ def resumable(path: Path, overrides: Sequence[str] = ()) -> Config:
         return _resumable(path, overrides)
 
 
-def _longer(config: Config, before: Config) -> bool:
+def _longer(config: Config, before: Mapping[str, Any] | None) -> bool:
     """Return whether the length or target was changed, so that the run's earlier end no longer applies."""
-    ends = [(run.hours, run.updates, run.target_success) for run in (config.run, before.run)]
-    return ends[0] != ends[1]
+    now = config.model_dump(mode="json")["run"]
+    return before is not None and any(now[key] != before["run"][key] for key in ("hours", "updates", "target_success"))
 
 
 def _resumable(path: Path, overrides: Sequence[str]) -> Config:
-    config, before = stored_config(path, overrides), stored_config(path)
+    config = stored_config(path, overrides)
     if config.curation.store == "memory":
         raise ConfigError(
             f'{path} was run with curation.store = "memory": nothing is left; run it again, with "sqlite"'
@@ -146,7 +146,7 @@ def _resumable(path: Path, overrides: Sequence[str]) -> Config:
     # A summary of an earlier life stays until this one ends.
     ended = bool(summary) and summary.get("lives", []) == documents.get(LIVES, [])
     ended = ended and not (summary.get("interrupted") or summary.get("ended_by_alarm"))
-    longer, wanted = _longer(config, before), config.run
+    longer, wanted = _longer(config, documents.get(SETTINGS)), config.run
     too_short = (ended or longer) and wanted.hours <= hours * (1.0 + 1e-9)
     too_few = wanted.updates is not None and (wanted.updates < updates or (ended and wanted.updates == updates))
     if (ended and not longer) or too_short or too_few:

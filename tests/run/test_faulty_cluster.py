@@ -7,8 +7,7 @@ from dartsim.core.errors import ConfigError, StoreFull
 from dartsim.run.prepare import prepare
 from dartsim.run.run_prepared import run_prepared
 from dartsim.sim.faults import KINDS, FaultyCluster, Scope
-from dartsim.sim.faults.kinds import FUZZ_PLACES
-from tests.run.clusters import check_accounts, check_all, run
+from tests.run.clusters import check_all
 from tests.run.clusters import small as small_cluster
 
 HOURS, HEALED = 1.0, 0.4
@@ -65,19 +64,6 @@ def test_what_struck_is_told_by_the_causes_of_attempts_and_starts_and_never_by_a
         system, _ = live(struck(name))
         for count in counts:
             assert system.recorder.counts[count] > 0, (name, count)
-
-
-def test_every_kind_strikes_beside_all_others_and_none_becomes_a_reward():
-    kinds = {}
-    for kind in KINDS.values():
-        if kind.name not in ("store_full", "store_error") and kind.place not in FUZZ_PLACES:  # these end a run
-            share = often(kind.name).get("share")
-            kinds[kind.name] = {"share": share / 8.0} if share else {"per_hour": 1.5, "lasts_seconds": 60.0}
-    system, store, _ = run(small(cluster={"faults": {"kinds": kinds}}, run={"hours": 12.0}), success_rate=1.0)
-    check_accounts(system, store)
-    assert [name for name in kinds if not system.recorder.counts[f"fault/{name}"]] == []
-    assert set(store.rewards) <= {1.0, None}
-    assert store.updates[-1] > 11.0 * 3600.0
 
 
 def test_an_update_that_nobody_heard_of_is_trained_once():

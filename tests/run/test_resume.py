@@ -68,6 +68,11 @@ def test_a_finished_run_is_refused_unless_it_shall_be_longer(tmp_path):
     with pytest.raises(ConfigError, match="--hours"):
         resume(tmp_path / "run")
     assert resumable(tmp_path / "run", ["run.hours=2.0"]).run.hours == 2.0
+    file = tmp_path / "run" / "config.toml"
+    whole = file.read_text()
+    file.write_text(whole.replace("hours = 0.4\n", "hours = 2.0\n", 1))
+    assert resumable(tmp_path / "run").run.hours == 2.0, "edited in the file"
+    file.write_text(whole)
     done = run.summary["total_updates"]
     with pytest.raises(ConfigError, match=f"at update {done}|and update {done};"):
         resumable(tmp_path / "run", ["run.hours=2.0", f"run.updates={done}"])
