@@ -16,7 +16,7 @@ from dartsim.real.osworld.coverage import TaskState, coverage, needs_desktop_env
 from dartsim.real.osworld.fetch import cache_folder
 from dartsim.real.osworld.needs import DesktopOffer, offer_of
 from dartsim.real.scoring.container import open_pool
-from dartsim.real.scoring.evaluator_venv import default_home, other_version
+from dartsim.real.scoring.evaluator_venv import default_home, other_version, python_of
 from dartsim.real.scoring.sandbox import ScorerFacts
 
 logger = logging.getLogger(__name__)
@@ -133,8 +133,7 @@ def evaluator_facts(config: Config, tasks: Sequence[Task]) -> ScorerFacts | None
     if not any(map(needs_desktop_env, tasks)):
         return None
     home = default_home()
-    if not (home / "pyvenv.cfg").is_file():
-        raise ConfigError(f"there is no evaluator in {home}; install it with `dartsim desktop evaluator`")
+    python_of(home)  # refuses what is not there, or incomplete
 
     async def ask() -> ScorerFacts:
         async with open_pool(home, size=1) as pool:

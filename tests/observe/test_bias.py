@@ -58,7 +58,7 @@ def test_a_class_that_never_got_as_far_as_the_filter_is_starved_and_one_that_it_
 def test_nothing_is_said_of_older_counts_nor_where_nothing_was_trained():
     assert class_shares({"long": {"offered": 3, "trained": 1}}) == {}
     assert class_shares(table(long=(8, 8, 8, 0, 0))) == {}
-    assert judged_shares({"by task length": {}, "by task success rate": table(**{"0.1-0.2": (8, 8, 8, 8, 1)})}) == {}
+    assert judged_shares({"by task length": {}, "by something else": table(**{"0.1-0.2": (8, 8, 8, 8, 1)})}) == {}
 
 
 def test_seeds_are_added_up_and_a_class_may_be_missing_in_one():
