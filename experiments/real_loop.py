@@ -8,8 +8,8 @@ python -m experiments.real_loop --quick              the same keys in a minute
 With engines, weights are pushed to one engine at a time while it serves (mode ``keep``), the learner works in a thread
 of its own, and every trajectory is kept in SQLite. The twin is the same configuration in virtual time, on the profile
 that the timings of that very run give. It is run with several seeds: the spread of their figures is that of a real run
-of this length, however good the model is. Predicted is their mean; ``outside`` are figures of the real run outside the
-95 % interval of one more run.
+of this length, however good the model is. The prediction is their mean; ``outside`` lists the figures of the real run
+that lie outside the 95 % interval of one more run.
 """
 
 from __future__ import annotations

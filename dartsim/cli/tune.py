@@ -147,8 +147,8 @@ def plan(
 ) -> None:
     r"""Find the best number of desktops, split of GPUs and weight sync for given machines.
 
-    It is `dartsim tune` for splits of the machines, with the same error of early stopping: the best one is compared
-    with the configuration's own.
+    It is `dartsim tune` for splits of the machines, and stops bad ones as early: the best one is compared with the
+    configuration's own.
 
     Examples:
         dartsim plan --on cluster.toml
