@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 
 from dartsim.cli.live import site_of
+from dartsim.config import load
 from dartsim.core.png import encode_png
 from dartsim.observe.page.documents import states
 from dartsim.observe.page.file import page_file
 from dartsim.observe.page.runs import Site
 from dartsim.observe.page.server import PageServer
+from dartsim.observe.rundir import CONFIG, lock_run
 from dartsim.observe.states import CAUSES, POPULATIONS
+from dartsim.run.watch import Watch
 from tests.observe import chromium
 from tests.observe.conftest import HOSTILE
 
@@ -459,6 +462,17 @@ def test_a_run_that_is_killed_while_it_is_watched(visit, serve, tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_run_that_is_watched_from_before_its_first_status(visit, serve, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / CONFIG).touch()
+    with lock_run(folder):
+        page = visit(serve(site_of([folder], tmp_path)).url).open("now", runs="run")
+        page.get_by_role("alert").filter(has_text="is starting").wait_for()
+        with Watch(load("dart"), folder):
+            page.locator(".badge", has_text="starting").wait_for()
 
 
 def test_a_study_shows_arms_differences_and_tables(visit, tmp_path):

@@ -25,7 +25,10 @@ export async function get(path) {
     cache.get(path)?.catch(() => cache.delete(path));
   }
   const document = await (inlined ? inlined[path] ?? null : cache.get(path));
-  if (document?.error && Object.keys(document).length === 1) throw new Error(document.error);
+  if (document?.error && Object.keys(document).length === 1) {
+    cache.delete(path); // a run that starts has no status yet
+    throw new Error(document.error);
+  }
   return document;
 }
 
