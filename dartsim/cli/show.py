@@ -174,7 +174,7 @@ def _state(now: Mapping[str, Any]) -> RenderableType:
     """Return the document ``now`` of a run as text."""
     from dartsim.observe.status import waiting_text
 
-    ended = now["state"] in ("finished", "interrupted", "failed", "crashed")
+    ended = bool(now["figures"])  # a run that has crashed has none
     until = "" if ended else f" of {hours(now['of_seconds'])}"
     lines = [
         f"{now['name']}, seed {now['seed']}: {now['state']} after {hours(now['run_seconds'])}{until} of "
@@ -183,7 +183,7 @@ def _state(now: Mapping[str, Any]) -> RenderableType:
     lines += dict.fromkeys(now[key] for key in ("error", "verdict") if now[key])  # of a failure they are the same
     lines += [f"alarm: {alarm_text(alarm)}" for alarm in now["alarms"]]
     parts: list[RenderableType] = [Text(printable("\n".join(lines)))]
-    if now["figures"]:
+    if ended:
         parts += [figure_table(now["name"], now["figures"]), Text(FIGURES_NOTE)]
     else:
         parts.append(Text(printable(", ".join(f"{name} {number:,}" for name, number in now["counts"].items()))))

@@ -106,11 +106,15 @@ def test_status_of_a_run_that_goes_on_and_of_one_whose_process_is_gone(dartsim, 
     with lock_run(tmp_path), watch:
         assert dartsim("show", str(tmp_path), "--json", "-") == 0
         assert json.loads(capsys.readouterr().out)["state"] == "starting"
-        unfinished = (tmp_path / STATUS).read_bytes()
-    (tmp_path / STATUS).write_bytes(unfinished)
+        unfinished = json.loads((tmp_path / STATUS).read_text())
+    waits = {"waits_for": "its update to end", "woken_by": "the learner", "detail": ""}
+    waits |= {"component": "trainer", "state": "training", "since_seconds": 60.0}
+    (tmp_path / STATUS).write_text(json.dumps(unfinished | {"components": [waits]}))
     assert dartsim("show", str(tmp_path), "--json", "-") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["state"], found["error"]) == ("crashed", "its process is gone and has not written its end")
+    assert dartsim("show", str(tmp_path)) == 0
+    assert "trainer: training since 60.0 s, waits for its update to end" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_is_no_run_is_refused(dartsim, capsys, tmp_path):
