@@ -157,12 +157,17 @@ class SharedCores:
             return
         job[_FUTURE] = None
         self._own.pop(job[_NUMBER], None)
-        now = self.env.now
+        now: float = self.env.now
+        demand: float = job[_DEMAND]
+        done: float = job[_SECONDS]
+        left: float = job[_FINISH] - self._virtual_now(now)
+        if left > 0.0:
+            done = max(0.0, done - left)
         self.num_jobs -= 1
-        left = job[_FINISH] - self._virtual_now(now)
-        self._done_core_seconds += min(max(0.0, job[_SECONDS] - left), job[_SECONDS]) * job[_DEMAND]
-        self._set_demand(now, self.demand - job[_DEMAND])
-        self._arm(now)
+        self._done_core_seconds += done * demand
+        self._set_demand(now, self.demand - demand)
+        if self._timer is not None:
+            self._arm(now)
 
     def _end_calm(self, now: float) -> None:
         """Let all jobs wait for the host's timer."""
