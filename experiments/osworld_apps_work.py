@@ -157,10 +157,14 @@ async def costs(boots: int, together: int) -> Figures:
             before, _ = used(container)
             await asyncio.sleep(IDLE_SECONDS)
             after, idle_mib = used(container)
+            windows = -await num_windows(desktop)
             for command in APPLICATIONS:
                 await desktop.launch(command, shell=True)
             await asyncio.sleep(IDLE_SECONDS)
             _, open_mib = used(container)
+            windows += await num_windows(desktop)
+    if windows < len(APPLICATIONS):
+        raise RuntimeError(f"{len(APPLICATIONS)} applications opened {windows} windows in {IDLE_SECONDS:g} s")
     with closing(connect(DockerHostConfig())) as client:
         image_bytes = client.images.get(spec.image).attrs["Size"]
     with_one_open = idle_mib + (open_mib - idle_mib) / len(APPLICATIONS)
@@ -173,6 +177,11 @@ async def costs(boots: int, together: int) -> Figures:
         "image_mib": round(image_bytes / 2**20),
         "desktops_in_24_gib": int(24 * 1024 * MEMORY_SHARE / with_one_open),
     }
+
+
+async def num_windows(desktop: VmClient) -> int:
+    """Return the number of windows."""
+    return len((await desktop.execute("wmctrl -l", shell=True)).output.splitlines())
 
 
 def used(container: Container) -> tuple[float, float]:

@@ -58,6 +58,8 @@ def broken_rules(config: Config) -> Iterator[str]:
             f'tasks.held_out = {tasks.held_out} of tasks.source = "generated" cannot be evaluated on: they have no '
             "content. Set tasks.held_out = 0, or another source."
         )
+    if tasks.source == "generated" and tasks.folder is not None:
+        yield 'tasks.folder is given, but tasks.source = "generated". Set tasks.source = "osworld" to use it.'
 
 
 def groups_of_publication(config: Config) -> int:

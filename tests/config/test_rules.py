@@ -26,6 +26,7 @@ BROKEN = [
     "desktop.revert=fork tasks.source=gym gym.env=x:Y policy.kind=vlm",
     "desktop.revert=snapshot backend.desktops=desktop tasks.source=desktop rollout.warm_envs=1 policy.kind=vlm",
     "desktop.revert=fork backend.desktops=osworld tasks.source=osworld desktop.disk=y tasks.folder=x policy.kind=vlm",
+    "tasks.folder=x",
     "tasks.source=osworld",
 ]
 """Overrides; the message names the first one's key."""
