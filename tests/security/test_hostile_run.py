@@ -215,7 +215,7 @@ def _containers(client: Any) -> set[str]:
     """Return the containers of this process; a fixture of other tests may hold some."""
     from dartsim.real.containers.owner import OWNER
 
-    listed = client.containers.list(all=True)
+    listed = client.containers.list(all=True, ignore_removed=True)
     return {container.id for container in listed if f":{os.getpid()}:" in container.labels.get(OWNER, "")}
 
 
