@@ -48,7 +48,8 @@ PAGEABLE_RATE = 5e9
 """Bytes/s between a GPU and its host's pageable memory, to which frameworks offload."""
 SEQUENCE_SECONDS = 0.7e-3
 """One process's work for each sequence of an update: advantages, balancing, metrics. A step of verl's takes 0.4 s for
-1,024 sequences and 11 s for 8,192 besides its timed phases (fully_async.md, lines 355-362 and 540-566)."""
+1,024 sequences and 11 s for 8,192 besides its timed phases (fully_async.md, lines 355-362 and 540-566); the second
+figure is of rows that the error card holds out."""
 COLUMN_BYTES, HANDOVER_RATE = 48, 0.3e9
 """A token of a batch that one process hands to all ranks: six columns of 8 bytes, padding included. Bytes/s at which it
 pickles and sends them: 0.15 (NeMo-RL issue 1877) to 0.8 GB/s (verl pull request 3425)."""
